@@ -19,8 +19,6 @@ with h5py.File("train.h5", "w") as file:
     file["gap"] = gap
     file["name"] = ["text"] * 200
 PYTHON
-printf 'a,b\n1,2\n1\n' >ragged.csv
-head -c 500 small.pt >damaged.pt
 
 check() {  # CODE PATTERN COMMAND...
   local code=$1 pattern=$2 got=0
@@ -30,42 +28,18 @@ check() {  # CODE PATTERN COMMAND...
   grep -qE -- "$pattern" err || fail "stderr lacks '$pattern': $*"
   [[ $(grep -c . err) == 1 ]] || fail "stderr is not one line: $*"
 }
-# First on two ranks: also errors that only one of them meets. The other checks do not depend on the ranks.
-ranks=2
 refused() {  # CODE PATTERN OPTION...
   local code=$1 pattern=$2
   shift 2
-  check "$code" "$pattern" fit -n $ranks --store runs --table train.h5 --features x --label digit --model small.pt --loss nll "$@"
+  check "$code" "$pattern" fit -n 2 --store runs --table train.h5 --features x --label digit --model small.pt --loss nll "$@"
 }
+# On two ranks: errors that both meet, and errors that only one of them meets. tests/estimator/table_training_test.cc has all others.
 refused 64 "no column pixels; its columns are digit, gap, wide, wrong, x" --features pixels
 refused 65 'train.h5: column wrong has the label 7 in row 150; the model has 3 classes' --label wrong
 refused 65 'train.h5: column gap has a NaN in row 123; .*--nan skip' --features gap
-ranks=1
-refused 64 'no column digits, did you mean digit' --label digits
-refused 64 'column name of .*does not hold numbers' --features name
-refused 64 'no table nowhere.h5' --table nowhere.h5
-refused 65 'ragged.csv: line 3 has 1 column' --table ragged.csv
-refused 64 'does not accept features of shape \[32, 13\]: .*; choose other' --features wide
-refused 64 'input-shapes \[3,5\] does not fit column x' --input-shapes 3,5
-refused 64 'there is no model nothing.pt' --model nothing.pt
-refused 65 'damaged.pt cannot be loaded as TorchScript' --model damaged.pt
-refused 64 'empty.pt has no parameters' --model empty.pt
-refused 64 'pair.pt returns 2 tensors for 1 label; name a column' --model pair.pt
-refused 64 'small.pt returns 1 tensor for 2 labels' --label digit,wrong
-refused 64 'loss has 2 values for 1 label; give one' --loss nll,mse
+# Before ranks are started.
 refused 64 "loss-weights 1,x: 'x' is not a weight" --loss-weights 1,x
-refused 64 'there is no metric acuracy; the metrics are accuracy,' --metrics acuracy
-refused 64 'there is no metric none.pt' --metrics mine=none.pt
-refused 64 'bias.pt does not accept outputs of shape .32, 3. and labels of shape .32.: The size of tensor' --metrics mine=bias.pt
-refused 64 'outputs have shape \[32, 3\], and the labels have shape \[32\]; --loss mse needs equal shapes' --loss mse
-refused 64 'there is no loss nil; the losses are nll,' --loss nil
-refused 65 'damaged.pt cannot be loaded' --loss damaged.pt
 refused 64 'optimizer cannot be .sdg.*sgd, adam' --optimizer sdg
-refused 64 'momentum is an option of sgd and rmsprop' --optimizer adam --momentum 0.9
-refused 64 'weight-decay is no option of lbfgs' --optimizer lbfgs --weight-decay 0.1
-refused 64 'warmup-steps is no option of --schedule one_cycle' --schedule one_cycle --warmup-steps 3
-refused 64 'the metric mae needs a label of numbers, not of classes' --metrics mae
-refused 64 'validation must be a fraction' --validation 1
 refused 64 'did you mean --epochs' --epoch 3
 refused 64 "write for example 1,28,28" --input-shapes 3,x
 [[ ! -e runs || -z $(ls runs | grep -v '^fit-') ]] || fail "left behind: $(ls runs)"

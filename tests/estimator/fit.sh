@@ -35,14 +35,51 @@ fit() {  # RANKS OPTION...
   shift
   timeout 200 farandole fit -n "$ranks" --store runs "$@" >out 2>err
 }
+many() {  # RANKS COMMAND-LINE...: fits whose start is of no interest share one
+  local ranks=$1
+  shift
+  timeout 400 farandole run -n "$ranks" -- "$bin/many_fits" "${@/#/--store runs }" >out 2>err
+}
 classify=(--table train.h5 --features pixels --label digit --model small.pt --loss nll --optimizer sgd --lr 0.05 --momentum 0.5 --batch-size 32)
 
-# Learns on 1 and 3 ranks; what is validated on is not trained on; all columns stay.
-for ranks in 1 3; do
-  fit $ranks "${classify[@]}" --run on-$ranks --epochs 4 --validation 0.1 || fail "fit on $ranks ranks"
-  grep -qE '^epoch 4 .*validation loss 0\.[0-4].*accuracy (1\.0|0\.9)' out || fail "fit on $ranks ranks learns nothing"
-  grep -q '1501 rows, 150 of them for validation' out || fail "the split on $ranks ranks"
-done
+# The fits on 1 rank, of which the checks follow: all kinds of labels, rows that are skipped, early stopping, and half of the
+# optimizers and schedules.
+printf '%s\n' x,y,z 1,2,3 2,1,-1 >good.csv
+printf '%s\n' x,y,z 1,2,3 ,5,5 2,1,-1 5,,5 >gaps.csv
+nan="--features x,y --label z --model line.pt --loss mse --lr 0.01 --epochs 1 --nan skip --shuffle false"
+line="--table line.csv --features x,y --label z --model line.pt --loss mse"
+lbfgs="$line --optimizer lbfgs --lr 0.01 --batch-size 500"
+patience="${classify[*]} --run patience --epochs 50 --validation 0.1 --patience 1 --lr 1e-9 --scale-lr false --train-steps 1 --validation-steps 2"
+many 1 "${classify[*]} --run on-1 --epochs 4 --validation 0.1" \
+  "--table train.h5 --features pixels --label pair --model wide.pt --loss mse --lr 0.001 --epochs 1 --run pair" \
+  "--table good.csv $nan --batch-size 2 --run good" "--table gaps.csv $nan --batch-size 4 --run gaps" \
+  "$line --optimizer adam --schedule one_cycle --lr 0.05 --epochs 3 --batch-size 50 --run adam" \
+  "$line --optimizer rmsprop --schedule polynomial --lr 0.05 --epochs 3 --batch-size 50 --run rmsprop" \
+  "$patience" "$lbfgs --epochs 4 --run lbfgs-4" "$lbfgs --epochs 2 --run lbfgs-2" \
+  "$line --optimizer lbfgs --lr 0.05 --epochs 3 --batch-size 50 --run lbfgs" || fail "fits on 1 rank"
+grep -qE '^epoch 4 .*validation loss 0\.[0-4].*accuracy (1\.0|0\.9)' out || fail "a fit on 1 rank learns nothing"
+tail -n 8 out | grep -qE '^epoch 3 .* loss 0\.00' || fail "L-BFGS does not solve a linear problem"
+# On 2 ranks: two labels, each with a loss and metrics; a column that chooses the rows to validate on, weights, accumulation, limits
+# of the gradients, 16 bits; a loss as a script.
+many 2 "--table train.h5 --features pixels --label digit,total --model two.pt --loss nll,mse --loss-weights 1,0.5 --lr 0.1 --batch-size 32
+    --epochs 3 --validation 0.1 --metrics accuracy,f1,mae --run two" \
+  "--table gaps.csv $nan --batch-size 2 --scale-lr false --run gaps-2" \
+  "${classify[*]} --run column --epochs 2 --validation-column held --sample-weight weight --accumulate 2 --warmup-steps 5 --schedule cosine
+    --best --clip-norm 1 --precision bfloat16 --on-nonfinite skip --checkpoint-every 10steps" \
+  "$line --optimizer adamw --schedule step --lr 0.05 --epochs 3 --batch-size 50 --run adamw" \
+  "$line --optimizer adagrad --lr 0.05 --epochs 3 --batch-size 50 --run adagrad" \
+  "$line --loss loss.pt --lr 0.1 --epochs 1 --run script" \
+  "${classify[*]} --epochs 40 --checkpoint-every 10steps --metrics accuracy --seed 3 --run whole" || fail "fits on 2 ranks"
+grep -qE '^epoch 3 .* training digit__accuracy (1\.0|0\.9).*validation loss.* digit__f1 (1\.0|0\.9).* total__mae 0\.' out || fail "metrics of two labels"
+grep -q '"eval_digit__f1":.*"train_total__mae":' runs/two/metrics.jsonl || fail "metrics.jsonl of two labels"
+grep -q '151 of them for validation' out || fail "validation column: other rows"
+
+# Learns on 3 ranks; what is validated on is not trained on; all columns stay. The end shows what each rank has used.
+fit 3 "${classify[@]}" --run on-3 --epochs 4 --validation 0.1 || fail "fit on 3 ranks"
+grep -qE '^epoch 4 .*validation loss 0\.[0-4].*accuracy (1\.0|0\.9)' out || fail "a fit on 3 ranks learns nothing"
+grep -q '1501 rows, 150 of them for validation' out || fail "the split on 3 ranks"
+[[ $(grep -cE '^ +[012]  [^ ]+ +[0-9]+ +[1-9][0-9]* +[0-9.]+ +[0-9.]+$' out) == 3 ]] || fail "there is no table of what ranks use"
+grep -qE '"cpu_percent":\[([0-9.]+,?){3}\],"memory_mib":\[([0-9.]+,?){3}\]' runs/on-3/metrics.jsonl || fail "metrics.jsonl"
 for ranks in 1 2; do
   timeout 300 farandole transform -n $ranks --store runs --run on-3 --table test.h5 --output out-$ranks.h5 --argmax >out 2>err || fail "transform"
   timeout 300 farandole evaluate -n $ranks --store runs --run on-3 --table test.h5 --format json >score-$ranks.json 2>err || fail "evaluate"
@@ -72,11 +109,7 @@ for score in scores:
     assert score["confusion"]["digit"] == [[int(((truth == t) & (guess == g)).sum()) for g in range(3)] for t in range(3)]
 PYTHON
 
-# Two labels with a loss and metrics of each; the metrics of both kinds of rows are in the history.
-fit 2 --table train.h5 --features pixels --label digit,total --model two.pt --loss nll,mse --loss-weights 1,0.5 --lr 0.1 --batch-size 32 \
-  --epochs 3 --validation 0.1 --metrics accuracy,f1,mae --run two || fail "two labels"
-grep -qE '^epoch 3 .* training digit__accuracy (1\.0|0\.9).*validation loss.* digit__f1 (1\.0|0\.9).* total__mae 0\.' out || fail "metrics of two labels"
-grep -q '"eval_digit__f1":.*"train_total__mae":' runs/two/metrics.jsonl || fail "metrics.jsonl of two labels"
+# Two labels.
 timeout 300 farandole transform --store runs --run two --table test.h5 --output two.h5 --argmax >out 2>err || fail "transform of two labels"
 timeout 300 farandole evaluate -n 2 --store runs --run two --table test.h5 --metrics total__bias=bias.pt --format json >score.json 2>err || fail "evaluate of two labels"
 /usr/bin/python3 - <<'PYTHON' || fail "the scores of two labels"
@@ -97,8 +130,7 @@ assert sum(map(sum, score["confusion"]["digit"])) == 301
 PYTHON
 
 # R2 of several values in a row is the mean of theirs, as in scikit-learn.
-fit 1 --table train.h5 --features pixels --label pair --model wide.pt --loss mse --lr 0.001 --epochs 1 --run pair || fail "two values in a row"
-timeout 300 farandole evaluate -n 2 --store runs --run pair --table test.h5 --format json >score.json 2>err || fail "evaluate of two values"
+timeout 300 farandole evaluate --store runs --run pair --table test.h5 --format json >score.json 2>err || fail "evaluate of two values"
 /usr/bin/python3 - <<'PYTHON' || fail "the scores of two values in a row"
 import h5py, json, numpy
 state, test, score = h5py.File("runs/pair/state.h5"), h5py.File("test.h5"), json.load(open("score.json"))
@@ -145,11 +177,6 @@ timeout 200 farandole "${long[@]}" >out 2>err || fail "the validation after a st
 grep -q "^continuing from step $steps " out && grep -q "^epoch 1  step $steps .*validation loss" out || fail "the next start does not only validate"
 
 # Rows that are skipped count nowhere: not in the loss, not in the gradient.
-printf '%s\n' x,y,z 1,2,3 2,1,-1 >good.csv
-printf '%s\n' x,y,z 1,2,3 ,5,5 2,1,-1 5,,5 >gaps.csv
-nan=(--features x,y --label z --model line.pt --loss mse --lr 0.01 --epochs 1 --nan skip --shuffle false)
-fit 1 --table good.csv "${nan[@]}" --batch-size 2 --run good && fit 1 --table gaps.csv "${nan[@]}" --batch-size 4 --run gaps || fail "--nan skip"
-fit 2 --table gaps.csv "${nan[@]}" --batch-size 2 --scale-lr false --run gaps-2 || fail "--nan skip on 2 ranks"
 /usr/bin/python3 - <<'PYTHON' || fail "skipped rows change the training"
 import h5py, json, numpy
 good = h5py.File("runs/good/state.h5")
@@ -160,39 +187,13 @@ for run in "gaps", "gaps-2":
     assert abs(losses[0] / losses[1] - 1) < 1e-5, losses
 PYTHON
 
-# What each rank uses, at the end and in metrics.jsonl.
-fit 2 "${classify[@]}" --run used --epochs 1 || fail "fit"
-[[ $(grep -cE '^ +[01]  [^ ]+ +[0-9]+ +[1-9][0-9]* +[0-9.]+ +[0-9.]+$' out) == 2 ]] || fail "there is no table of what ranks use"
-grep -qE '"cpu_percent":\[[0-9.]+,[0-9.]+\],"memory_mib":\[[0-9.]+,[0-9.]+\]' runs/used/metrics.jsonl || fail "metrics.jsonl"
-# With a GPU on rank 0, as its driver's library says.
+# The GPU of rank 0, as its driver's library says.
 LD_LIBRARY_PATH=$bin/../tests/double${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} CUDA_VISIBLE_DEVICES=0,7 \
   fit 2 "${classify[@]}" --run gpu --epochs 1 || fail "fit beside a GPU"
 grep -qE '^ +0 .* 97 +30720$' out && grep -qE '^ +1 .* - +-$' out || fail "the table lacks the GPU"
 grep -qF '"gpu_percent":[97.0,null],"gpu_memory_mib":[30720.0,null]' runs/gpu/metrics.jsonl || fail "metrics.jsonl lacks the GPU"
 
-# The rows of a validation column, weights, accumulation, limits, early stopping, all optimizers and schedules.
-fit 2 "${classify[@]}" --run column --epochs 2 --validation-column held --sample-weight weight --accumulate 2 --warmup-steps 5 \
-  --schedule cosine --best || fail "validation column"
-grep -q '151 of them for validation' out || fail "validation column: other rows"
-fit 1 "${classify[@]}" --run patience --epochs 50 --validation 0.1 --patience 1 --lr 1e-9 --scale-lr false --train-steps 1 --validation-steps 2 || fail "patience"
-(($(grep -c '^epoch' out) < 50)) || fail "early stopping does not stop"
-mv runs/patience/state.h5 patience.h5
-fit 1 "${classify[@]}" --run patience --epochs 50 --validation 0.1 --patience 1 --lr 1e-9 --scale-lr false --train-steps 1 --validation-steps 2 || fail "patience again"
-! grep -q '^epoch' out || fail "a fit that has stopped early trains on"
-/usr/bin/python3 - <<'PYTHON' || fail "a fit that has stopped early changes its model"
-import h5py, numpy
-a, b = h5py.File("patience.h5"), h5py.File("runs/patience/state.h5")
-assert all(numpy.array_equal(a[name][()], b[name][()]) for name in a) and set(a) == set(b)
-PYTHON
-n=0
-for optimizer in adam adamw rmsprop adagrad lbfgs; do
-  schedule=(one_cycle step polynomial constant constant)
-  fit $((n % 2 + 1)) --table line.csv --features x,y --label z --model line.pt --loss mse --optimizer $optimizer --lr 0.05 --epochs 3 --batch-size 50 \
-    --schedule "${schedule[$((n++ % 5))]}" --run $optimizer || fail "$optimizer"
-done
-grep -qE '^epoch 3 .* loss 0\.00' out || fail "L-BFGS does not solve a linear problem"
 timeout 300 farandole evaluate --store runs --run lbfgs --table line.csv >out 2>err && grep -qE '^r2 +(1|0\.99)' out || fail "evaluation of a regression"
-fit 2 --table line.csv --features x,y --label z --model line.pt --loss loss.pt --lr 0.1 --epochs 1 || fail "a loss as a script"
 
 # runs
 farandole runs list --store runs >out 2>err || fail "runs list"
@@ -200,15 +201,25 @@ grep -qE '^on-3 +finished +4 +0\.' out || fail "runs list lacks a run"
 farandole runs show --store runs on-3 >out 2>err && [[ $(grep -c '^epoch' out) == 4 ]] || fail "runs show"
 [[ $(farandole runs best --store runs) == lbfgs ]] || fail "runs best: $(farandole runs best --store runs)"
 
-# More epochs continue; the same command on a finished run does nothing more.
-fit 1 "${classify[@]}" --run on-1 --epochs 6 --validation 0.1 || fail "more epochs"
-[[ $(grep -c '^epoch' out) == 2 ]] || fail "more epochs do not continue"
-grep -q 'continuing from step' out || fail "more epochs begin anew"
+# More epochs continue, with the state of L-BFGS as well; the same command on a fit that has stopped early does nothing more.
+(($(grep -c '"epoch"' runs/patience/fit.json) < 50)) || fail "early stopping does not stop"
+cp runs/patience/state.h5 patience.h5
+many 1 "${classify[*]} --run on-1 --epochs 6 --validation 0.1" "$lbfgs --epochs 4 --run lbfgs-2" "$patience" || fail "more epochs"
+[[ $(grep -c '^epoch' out) == 4 ]] || fail "more epochs do not continue, or a fit that has stopped early trains on"
+[[ $(grep -c 'continuing from step' out) == 3 ]] || fail "more epochs begin anew"
+/usr/bin/python3 - <<'PYTHON' || fail "a fit does not continue with its state"
+import h5py, numpy
+def equal(one, other):
+    a, b = h5py.File(one), h5py.File(other)
+    assert set(a) == set(b) and all(numpy.array_equal(a[name][()], b[name][()]) for name in a), (one, other)
+    return a
+equal("patience.h5", "runs/patience/state.h5")
+assert abs(equal("runs/lbfgs-4/state.h5", "runs/lbfgs-2/state.h5")["fc.weight"][0, 0] - 3) > 1e-3
+PYTHON
 
 source "$FARANDOLE_SOURCE/tests/estimator/alive.sh"
 # A fit that was killed or stopped within an epoch resumes, and ends as one that was not.
-whole=("${classify[@]}" --epochs 40 --checkpoint-steps 10 --metrics accuracy)
-farandole fit -n 2 --store whole "${whole[@]}" --seed 3 >out 2>err || fail "the whole fit"
+whole=("${classify[@]}" --epochs 40 --checkpoint-every 10steps --metrics accuracy)
 for signal in KILL TERM; do
   farandole fit -n 2 --store $signal "${whole[@]}" --seed 3 >out 2>err &
   pid=$!
@@ -224,16 +235,16 @@ for signal in KILL TERM; do
   grep -q 'continuing from step' out && [[ $(ls $signal) == fit-0001 ]] || fail "the fit was not continued after $signal: $(ls $signal)"
   /usr/bin/python3 - $signal <<'PYTHON' || fail "the resumed fit ends otherwise"
 import json, sys, h5py, numpy
-a, b = h5py.File("whole/fit-0001/state.h5"), h5py.File(f"{sys.argv[1]}/fit-0001/state.h5")
+a, b = h5py.File("runs/whole/state.h5"), h5py.File(f"{sys.argv[1]}/fit-0001/state.h5")
 for name in a:
     assert numpy.array_equal(a[name][()], b[name][()]), name
-a, b = (json.load(open(f"{store}/fit-0001/fit.json"))["history"] for store in ("whole", sys.argv[1]))
+a, b = (json.load(open(f"{run}/fit.json"))["history"] for run in ("runs/whole", f"{sys.argv[1]}/fit-0001"))
 assert [epoch["training_metrics"] for epoch in a] == [epoch["training_metrics"] for epoch in b]
 PYTHON
 done
 # With other ranks and another batch size, too, each row of the epoch is trained on once. A step on n rows changes the parameters of
 # these rows by 1 / n.
-ids=(--store runs --run ids --table ids.h5 --features id:int64 --label zero --model rows.pt --loss output.pt --lr 1 --scale-lr false --checkpoint-steps 40)
+ids=(--store runs --run ids --table ids.h5 --features id:int64 --label zero --model rows.pt --loss output.pt --lr 1 --scale-lr false --checkpoint-every 40steps)
 farandole fit -n 2 "${ids[@]}" --batch-size 4 >out 2>err &
 pid=$!
 deadline=$((SECONDS + 100))
@@ -252,13 +263,5 @@ assert numpy.allclose(1 / seen, rows, rtol=1e-5), "a row was trained on twice"
 sizes, counts = numpy.unique(rows, return_counts=True)
 assert {8, 21} <= set(sizes) and len(sizes) <= 3 and not (counts % sizes).any(), (sizes, counts)
 PYTHON
-# The state of L-BFGS is in the checkpoint, as that of other optimizers.
-lbfgs=(--table line.csv --features x,y --label z --model line.pt --loss mse --optimizer lbfgs --lr 0.01 --batch-size 500)
-fit 1 "${lbfgs[@]}" --epochs 4 --run lbfgs-4 && fit 1 "${lbfgs[@]}" --epochs 2 --run lbfgs-2 && fit 1 "${lbfgs[@]}" --epochs 4 --run lbfgs-2 || fail "L-BFGS"
-/usr/bin/python3 - <<'PYTHON' || fail "L-BFGS does not continue"
-import h5py, numpy
-a, b = (h5py.File(f"runs/lbfgs-{epochs}/state.h5") for epochs in (4, 2))
-assert all(numpy.array_equal(a[name][()], b[name][()]) for name in a) and abs(a["fc.weight"][0, 0] - 3) > 1e-3
-PYTHON
 # Its run directory is as that of any training.
-farandole analyze whole/fit-0001 >out 2>err || fail "analyze"
+farandole analyze runs/whole >out 2>err || fail "analyze"

@@ -4,7 +4,7 @@
 #include "estimator/fixtures.h"
 
 #include "farandole/base/files/temporary_folder.h"
-#include "farandole/estimator/objective.h"
+#include "farandole/estimator/model_with_losses.h"
 
 namespace farandole {
 namespace {

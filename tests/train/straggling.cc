@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <farandole/farandole.h>
+#include <farandole/trainer/builtin_training.h>
 #include <farandole/trainer/models/classifiers.h>
 #include <farandole/trainer/trainer.h>
 #include <thread>
@@ -114,7 +115,8 @@ int straggle(Session& session, Fault fault, const std::string& node) {
   data.train = std::make_unique<SlowData>(std::move(data.train), fault);
   torch::manual_seed(1);
   const auto model = make_model({.name = "mlp", .layers = 4, .width = 1024}, data.shape);
-  Trainer trainer(session, options, data, std::make_shared<SlowModel>(model, fault), [] { return false; });
+  BuiltInTraining training(session, options, data, std::make_shared<SlowModel>(model, fault));
+  Trainer trainer(session, options, options.to_json(), training, training, [] { return false; });
   return static_cast<int>(trainer.run());
 }
 

@@ -8,6 +8,7 @@ int main(int argc, char** argv) {
                                   {"gpt_step", gpt_step},
                                   {"joining", joining},
                                   {"launching", launching},
+                                  {"many_fits", many_fits},
                                   {"overhead_benchmark", overhead_benchmark},
                                   {"paced_training", paced_training},
                                   {"straggling", straggling},

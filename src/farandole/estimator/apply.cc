@@ -202,19 +202,19 @@ Evaluation evaluate_on_rank(Session& session, const std::filesystem::path& own_r
   const auto run = run_of_rank_0(session, own_run);
   EstimatorOptions trained;
   std::shared_ptr<const DataTable> table;
-  std::unique_ptr<Objective> objective;
+  std::unique_ptr<ModelWithLosses> model;
   std::unique_ptr<Scores> scores;
   session.together([&] {
     trained = options_from_json(find_fit(run.parent_path(), run.filename()).options);
     table = open_table(files);
-    objective = std::make_unique<Objective>(run / "model.pt", *table, trained);
-    objective->model().train(false);
-    scores = std::make_unique<Scores>(ScoreOptions{trained.labels, objective->classifies(), options.metrics,
+    model = std::make_unique<ModelWithLosses>(run / "model.pt", *table, trained);
+    model->model().train(false);
+    scores = std::make_unique<Scores>(ScoreOptions{trained.labels, model->classifies(), options.metrics,
                                                    options.metric_functions, /*all=*/true});
   });
   session.together([&] {
     const torch::NoGradGuard no_grad;
-    const auto& tensors = objective->tensors();
+    const auto& tensors = model->tensors();
     TableReader reader(*table, RowSelection(),
                        {.columns = tensors.columns(),
                         .batch = rows_per_pass(options.batch, tensors.row_bytes()),
@@ -222,7 +222,7 @@ Evaluation evaluate_on_rank(Session& session, const std::filesystem::path& own_r
                         .rank = session.rank(),
                         .world_size = session.size()});
     reader.start(0);
-    scores->add(*objective, reader);
+    scores->add(*model, reader);
   });
   return scores->reduce(session);
 }

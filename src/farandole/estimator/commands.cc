@@ -149,8 +149,9 @@ int best_run(const std::vector<FitRecord>& fits, const std::string& store) {
 
 }  // namespace
 
-int fit_command(int argc, const char* const* argv) {
-  EstimatorOptions o;
+std::optional<FitArguments> parse_fit(int argc, const char* const* argv) {
+  FitArguments arguments;
+  auto& o = arguments.options;
   CommandOptions common;
   std::string features, shapes, labels, losses = o.losses.front(), weights, metrics;
   OptionParser parser;
@@ -160,6 +161,7 @@ int fit_command(int argc, const char* const* argv) {
       "killed or stopped.\n\n"
       "Examples:\n"
       "  $ farandole fit -n 3 --table train.h5 --features pixels --label digit --model net.pt --loss nll --epochs 5\n";
+  parser.replaced = {{"checkpoint-steps", "checkpoint-every, for example 500steps"}};
   common.add_to(parser);
   parser.visible.add_options()("model", po::value(&o.model), "TorchScript file of the model")(
       "loss", po::value(&losses)->default_value(losses),
@@ -199,8 +201,16 @@ int fit_command(int argc, const char* const* argv) {
       "fraction of the rows that is used for validation only")(
       "validation-column", po::value(&o.validation_column),
       "column that is not 0 for the rows that are used for validation only")(
-      "shuffle", po::value(&o.shuffle)->default_value(o.shuffle, "true"),
-      "read the rows in another order in each epoch")(
+      "device", po::value(&o.device)->default_value(o.device),
+      "where to compute: cpu, cuda (one GPU for each rank) or auto (GPUs if every rank can have one)")(
+      "precision", po::value(&o.precision)->default_value(o.precision),
+      "numbers with which layers compute: float32, tf32, bfloat16 or float16")(
+      "clip-norm", po::value(&o.clip_norm)->default_value(0, "0"),
+      "largest global norm of the gradients; 0 means no limit")(
+      "on-nonfinite", po::value(&o.on_nonfinite)->default_value(o.on_nonfinite),
+      "what happens if a gradient is a NaN or an infinity on any rank: stop, skip (leave the step out) or rollback "
+      "(return to the newest checkpoint)")("shuffle", po::value(&o.shuffle)->default_value(o.shuffle, "true"),
+                                           "read the rows in another order in each epoch")(
       "nan", po::value(&o.nan)->default_value(o.nan),
       "what a NaN in a feature does: error, skip (leave out the row) or keep")(
       "seed", po::value(&o.seed)->default_value(o.seed), "seed of the order, the split and dropout")(
@@ -211,30 +221,43 @@ int fit_command(int argc, const char* const* argv) {
       "end after this many epochs without a lower loss; 0: never")(
       "best", po::bool_switch(&o.keep_best),
       "keep the model of the epoch with the lowest loss, not of the last one")(
-      "checkpoint-steps", po::value(&o.checkpoint_steps)->default_value(0),
-      "also save a checkpoint every this many steps; 0: only after each epoch")(
+      "checkpoint-every", po::value(&o.checkpoint_every),
+      "also save a checkpoint within epochs: 500steps, 10min, or auto (from what a checkpoint costs)")(
       "verbose", po::value(&o.verbose)->default_value(o.verbose), "0: print nothing");
+  if (!parser.parse(argc, argv)) return std::nullopt;
+  o.features = split_words(features, ',');
+  o.labels = split_words(labels, ',');
+  o.losses = split_words(losses, ',');
+  o.loss_weights = parse_weights(weights);
+  o.metrics = split_words(metrics, ',');
+  o.input_shapes = parse_shapes(shapes);
+  o.num_proc = common.ranks;
+  o.store = common.store;
+  o.run = common.run;
+  o.check();
+  arguments.table = common.table;
+  return arguments;
+}
+
+int fit_command(int argc, const char* const* argv) {
+  FitArguments arguments;
+  CommandOptions common;
   std::optional<StopRequest> stop;
   return run_command(
       "farandole fit", argc, argv, common,
       [&] {
-        if (!parser.parse(argc, argv)) return false;
-        o.features = split_words(features, ',');
-        o.labels = split_words(labels, ',');
-        o.losses = split_words(losses, ',');
-        o.loss_weights = parse_weights(weights);
-        o.metrics = split_words(metrics, ',');
-        o.input_shapes = parse_shapes(shapes);
-        o.store = common.store;
-        o.run = common.run;
-        o.check();
+        auto given = parse_fit(argc, argv);
+        if (!given) return false;
+        arguments = *std::move(given);
+        common.table = arguments.table;
+        common.ranks = arguments.options.num_proc;
         if (is_rank()) stop.emplace();
         return true;
       },
       [&](Session& session) {
         std::string id;
         return static_cast<int>(fit_on_rank(
-            session, o, common.table, [&] { return stop && stop->due(); }, id));
+            session, arguments.options, arguments.table, [&] { return stop && stop->due(); }, id));
       });
 }
 

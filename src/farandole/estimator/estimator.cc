@@ -11,6 +11,7 @@
 #include "farandole/estimator/fit.h"
 #include "farandole/estimator/launch.h"
 #include "farandole/estimator/store.h"
+#include "farandole/trainer/checkpoint_schedule.h"
 
 namespace farandole {
 namespace {
@@ -43,6 +44,16 @@ void EstimatorOptions::check() const {
   require_one_of("--optimizer", optimizer, {"sgd", "adam", "adamw", "rmsprop", "adagrad", "lbfgs"});
   require_one_of("--schedule", schedule, {"constant", "step", "cosine", "polynomial", "one_cycle"});
   require_one_of("--nan", nan, {"error", "skip", "keep"});
+  require_one_of("--device", device, {"cpu", "cuda", "auto"});
+  require_one_of("--precision", precision, {"float32", "tf32", "bfloat16", "float16"});
+  require_one_of("--on-nonfinite", on_nonfinite, {"stop", "skip", "rollback"});
+  require_option(clip_norm >= 0, "--clip-norm cannot be negative");
+  require_option(precision != "float16" || optimizer != "lbfgs",
+                 "--precision float16 is no option of lbfgs; use bfloat16");
+  if (!checkpoint_every.empty())
+    require_option(
+        CheckpointInterval::parse(checkpoint_every).kind != CheckpointInterval::Kind::epochs,
+        "--checkpoint-every needs steps, a time or auto, because a checkpoint follows each epoch anyway");
   require_option(lr > 0, "--lr must be positive");
   require_option(momentum >= 0 && weight_decay >= 0, "--momentum and --weight-decay cannot be negative");
   require_option(momentum == 0 || optimizer == "sgd" || optimizer == "rmsprop",
@@ -59,7 +70,7 @@ void EstimatorOptions::check() const {
   require_option(validation == 0 || validation_column.empty(),
                  "give --validation or --validation-column, not both");
   require_option(warmup_steps >= 0 && train_steps >= 0 && validation_steps >= 0 && validation_batch >= 0 &&
-                     patience >= 0 && checkpoint_steps >= 0 && lr_step_epochs >= 1,
+                     patience >= 0 && lr_step_epochs >= 1,
                  "numbers of steps and epochs cannot be negative");
   require_option(
       input_shapes.empty() || input_shapes.size() == features.size(),

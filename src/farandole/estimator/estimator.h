@@ -60,6 +60,11 @@ struct EstimatorOptions {
   std::int64_t validation_steps = 0;  // Batches per rank and validation at most; 0: all rows.
   double validation = 0;              // Fraction of the rows, chosen at random, that is only validated on.
   std::string validation_column{};    // Or a column that is not 0 for these rows.
+  std::string device = "cpu";  // cpu, cuda (a GPU for each rank) or auto (GPUs if every rank can have one)
+  std::string precision = "float32";  // Of the layers: float32, tf32, bfloat16 or float16.
+  double clip_norm = 0;               // Largest global 2-norm of the gradients; 0: no limit.
+  std::string on_nonfinite =
+      "stop";  // What a gradient that is not finite does: stop, skip (the step) or rollback.
   bool shuffle = true;
   std::string nan = "error";  // What a NaN in a feature does: error, skip (the row is left out), keep.
   std::uint64_t seed = 1;
@@ -69,9 +74,10 @@ struct EstimatorOptions {
   // Empty: only the validation rows are measured, without precision, recall and f1.
   std::vector<std::string> metrics{};
 
-  std::int64_t patience = 0;          // Stops after so many epochs without a better loss; 0: never.
-  bool keep_best = false;             // The result is the model of the best epoch, not of the last one.
-  std::int64_t checkpoint_steps = 0;  // A checkpoint every so many steps, and after each epoch.
+  std::int64_t patience = 0;  // Stops after so many epochs without a better loss; 0: never.
+  bool keep_best = false;     // The result is the model of the best epoch, not of the last one.
+  std::string
+      checkpoint_every{};  // Checkpoints between those after each epoch: "500steps", "10min" or "auto".
   std::filesystem::path store = "runs";
   std::string
       run{};  // Id of a run in the store. Empty: the unfinished run with these options, or else a new one.

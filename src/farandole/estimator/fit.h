@@ -1,14 +1,23 @@
-// One rank of a fit.
+// A command line of farandole fit, and one rank of a fit.
 // Thread safety: call from the training thread only.
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "farandole/base/error.h"
 #include "farandole/estimator/estimator.h"
 
 namespace farandole {
+
+struct FitArguments {
+  EstimatorOptions options;
+  std::string table;  // Empty if none is given.
+};
+// Parses a command line. Returns std::nullopt after it has printed the text of --help or --version.
+// Throws: UserError as OptionParser and EstimatorOptions::check().
+std::optional<FitArguments> parse_fit(int argc, const char* const* argv);
 
 // Trains, and keeps the result in the store. Continues the run that open_fit() finds. If `stop` returns true
 // on any rank, all ranks save a checkpoint and return ExitCode::preempted.

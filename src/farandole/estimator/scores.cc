@@ -115,13 +115,13 @@ void Scores::add_values(Sums& sums, const torch::Tensor& output, const torch::Te
   sums.columns = sums.columns.defined() ? sums.columns + columns : columns;
 }
 
-void Scores::add(const Objective::Losses& losses, const Rows& rows) {
+void Scores::add(const ModelWithLosses::Losses& losses, const Rows& rows) {
   const torch::NoGradGuard no_grad;
   totals_[0] += static_cast<double>(rows.size());
-  totals_[1] += losses.sum.detach();
+  totals_[1] += losses.sum.detach().cpu();
   for (std::size_t i = 0; i < sums_.size(); ++i) {
-    const auto output = losses.outputs[i].detach();
-    const auto& label = losses.labels[i];
+    const auto output = losses.outputs[i].detach().cpu();
+    const auto label = losses.labels[i].cpu();
     std::int64_t place = 0;
     for (const auto& [name, function] : functions_[i]) {
       const auto value = function(output, label).to(torch::kFloat64);
@@ -180,12 +180,12 @@ void Scores::report_values(const Sums& sums, const std::string& label, Evaluatio
   if (wants("r2") && r2.numel() > 0) report(result, label, "r2", r2.mean().item<double>());
 }
 
-void Scores::add(Objective& objective, TableReader& reader, std::int64_t batches) {
+void Scores::add(ModelWithLosses& model, TableReader& reader, std::int64_t batches) {
   for (std::int64_t done = 0; batches == 0 || done < batches; ++done) {
     auto batch = reader.next();
     if (!batch) return;
-    const auto rows = objective.tensors().take(*std::move(batch));
-    if (rows.size() > 0) add(objective.of(rows), rows);
+    const auto rows = model.take(*std::move(batch));
+    if (rows.size() > 0) add(model.of(rows), rows);
   }
 }
 

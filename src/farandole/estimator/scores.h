@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "farandole/estimator/estimator.h"
-#include "farandole/estimator/objective.h"
+#include "farandole/estimator/model_with_losses.h"
 
 namespace farandole {
 
@@ -27,9 +27,9 @@ class Scores {
   // Throws: UserError that lists the metrics, if there is none with a name; as LossFunction for scripts.
   explicit Scores(const ScoreOptions& options);
   // `losses` has outputs that are logits, log-probabilities or values, and labels as the losses have them.
-  void add(const Objective::Losses& losses, const Rows& rows);
+  void add(const ModelWithLosses::Losses& losses, const Rows& rows);
   // Adds what the model does on the next `batches` batches of the reader; 0: on all of them.
-  void add(Objective& objective, TableReader& reader, std::int64_t batches = 0);
+  void add(ModelWithLosses& model, TableReader& reader, std::int64_t batches = 0);
   // Collective: every rank of the job must call these in the same order.
   Evaluation reduce(Session& session);
   torch::Tensor sums(Session& session) const;  // Of all ranks, for restore(): float64, one dimension.

@@ -49,10 +49,10 @@ std::string brief(const std::exception& error) {
   return first;
 }
 
-ScriptModel::ScriptModel(const fs::path& file) : file_(file.string()) {
+ScriptModel::ScriptModel(const fs::path& file, torch::Device device) : file_(file.string()) {
   if (!fs::is_regular_file(file)) throw UserError(fmt::format("there is no model {}", file_));
   try {
-    script_ = torch::jit::load(file_, torch::kCPU);
+    script_ = torch::jit::load(file_, device);
   } catch (const c10::Error& error) {
     throw CorruptInput(fmt::format(
         "{} cannot be loaded as TorchScript ({}); export it with torch.jit.script(model).save(FILE)", file_,
@@ -107,6 +107,7 @@ std::vector<torch::Tensor> ScriptModel::trained_parameters() {
 }
 
 void ScriptModel::save(const fs::path& file) {
+  script_.to(torch::kCPU);
   publish(file, [&](const std::string& temporary) { script_.save(temporary); });
 }
 

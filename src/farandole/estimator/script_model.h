@@ -14,7 +14,7 @@ namespace farandole {
 class ScriptModel {
  public:
   // Throws: UserError if the file does not exist; CorruptInput if it cannot be loaded as TorchScript.
-  explicit ScriptModel(const std::filesystem::path& file);
+  explicit ScriptModel(const std::filesystem::path& file, torch::Device device = torch::kCPU);
 
   // Returns `outputs` tensors: the model returns one tensor, or a tuple or a list of them.
   // Throws: UserError if the model does not accept the inputs or returns something else.
@@ -26,7 +26,8 @@ class ScriptModel {
   std::vector<torch::Tensor> trained_parameters();
   const std::string& file() const { return file_; }
 
-  // Publishes the model as TorchScript, and as a state dict: an HDF5 file with a data set for each name.
+  // Publishes the model, which is on the CPU from then on, as TorchScript, and as a state dict: an HDF5 file
+  // with a data set for each name.
   // Throws: Error if a file cannot be written.
   void save(const std::filesystem::path& file);
   void save_state(const std::filesystem::path& file);

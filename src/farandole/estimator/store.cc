@@ -109,36 +109,42 @@ double score_of(const EpochResult& epoch) {
 }
 
 Json options_to_json(const EstimatorOptions& o) {
-  return {{"model", o.model},
-          {"losses", o.losses},
-          {"loss_weights", o.loss_weights},
-          {"features", o.features},
-          {"labels", o.labels},
-          {"input_shapes", o.input_shapes},
-          {"sample_weight", o.sample_weight},
-          {"optimizer", o.optimizer},
-          {"lr", o.lr},
-          {"scale_lr", o.scale_lr},
-          {"momentum", o.momentum},
-          {"weight_decay", o.weight_decay},
-          {"schedule", o.schedule},
-          {"warmup_steps", o.warmup_steps},
-          {"lr_step_epochs", o.lr_step_epochs},
-          {"lr_gamma", o.lr_gamma},
-          {"epochs", o.epochs},
-          {"batch", o.batch},
-          {"validation_batch", o.validation_batch},
-          {"accumulate", o.accumulate},
-          {"train_steps", o.train_steps},
-          {"validation_steps", o.validation_steps},
-          {"validation", o.validation},
-          {"validation_column", o.validation_column},
-          {"shuffle", o.shuffle},
-          {"nan", o.nan},
-          {"seed", o.seed},
-          {"metrics", o.metrics},
-          {"patience", o.patience},
-          {"keep_best", o.keep_best}};
+  Json json{{"model", o.model},
+            {"losses", o.losses},
+            {"loss_weights", o.loss_weights},
+            {"features", o.features},
+            {"labels", o.labels},
+            {"input_shapes", o.input_shapes},
+            {"sample_weight", o.sample_weight},
+            {"optimizer", o.optimizer},
+            {"lr", o.lr},
+            {"scale_lr", o.scale_lr},
+            {"momentum", o.momentum},
+            {"weight_decay", o.weight_decay},
+            {"schedule", o.schedule},
+            {"warmup_steps", o.warmup_steps},
+            {"lr_step_epochs", o.lr_step_epochs},
+            {"lr_gamma", o.lr_gamma},
+            {"epochs", o.epochs},
+            {"batch", o.batch},
+            {"validation_batch", o.validation_batch},
+            {"accumulate", o.accumulate},
+            {"train_steps", o.train_steps},
+            {"validation_steps", o.validation_steps},
+            {"validation", o.validation},
+            {"validation_column", o.validation_column},
+            {"shuffle", o.shuffle},
+            {"nan", o.nan},
+            {"seed", o.seed},
+            {"metrics", o.metrics},
+            {"patience", o.patience},
+            {"keep_best", o.keep_best}};
+  // Fits of earlier versions do not have these.
+  if (o.device != "cpu") json["device"] = o.device;
+  if (o.precision != "float32") json["precision"] = o.precision;
+  if (o.clip_norm != 0) json["clip_norm"] = o.clip_norm;
+  if (o.on_nonfinite != "stop") json["on_nonfinite"] = o.on_nonfinite;
+  return json;
 }
 
 EstimatorOptions options_from_json(const Json& from) {

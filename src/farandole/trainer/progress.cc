@@ -25,9 +25,10 @@ int terminal_columns() {
 
 }  // namespace
 
-Progress::Progress(std::int64_t first_step, std::int64_t total_steps)
+Progress::Progress(std::int64_t first_step, std::int64_t total_steps, bool shows_steps)
     : first_step_(first_step),
       total_steps_(total_steps),
+      shows_steps_(shows_steps),
       columns_(terminal_columns()),
       started_ns_(now_ns()) {}
 
@@ -50,6 +51,7 @@ std::string Progress::bar(const State& state) const {
 }
 
 void Progress::update(const State& state) {
+  if (!shows_steps_) return;
   const auto now = now_ns();
   if (now - shown_ns_ < (columns_ > 0 ? redraw_ns : line_ns)) return;
   shown_ns_ = now;

@@ -10,8 +10,9 @@ namespace farandole {
 class Progress {
  public:
   // `total_steps` counts the steps of the whole run. The width comes from the terminal, or from
-  // FARANDOLE_TERMINAL_COLUMNS. `farandole run` sets this variable because ranks write into a pipe.
-  Progress(std::int64_t first_step, std::int64_t total_steps);
+  // FARANDOLE_TERMINAL_COLUMNS. `farandole run` sets this variable because ranks write into a pipe. Without
+  // `shows_steps`, update() shows nothing.
+  Progress(std::int64_t first_step, std::int64_t total_steps, bool shows_steps = true);
 
   struct State {
     std::int64_t step = 0;
@@ -32,6 +33,7 @@ class Progress {
 
   std::int64_t first_step_;
   std::int64_t total_steps_;
+  bool shows_steps_;
   int columns_;  // 0: not a terminal.
   std::int64_t started_ns_;
   std::int64_t shown_ns_ = 0;

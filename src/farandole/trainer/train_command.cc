@@ -1,7 +1,6 @@
 #include "farandole/trainer/train_command.h"
 
 #include <algorithm>
-#include <array>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -33,6 +32,7 @@
 #include "farandole/launch/stop_request.h"
 #include "farandole/train/run/run_directory.h"
 #include "farandole/train/session_internals.h"
+#include "farandole/trainer/builtin_training.h"
 #include "farandole/trainer/data/dataset.h"
 #include "farandole/trainer/train_options.h"
 #include "farandole/trainer/trainer.h"
@@ -122,30 +122,6 @@ std::optional<Snapshot> find_start(const TrainOptions& options, const RunDirecto
   return std::move(snapshot);
 }
 
-RunFacts facts_of(Session& session, const TrainOptions& options, const Trainer& trainer, const Model& model,
-                  int argc, const char* const* argv) {
-  RunFacts facts;
-  facts.ranks = session.size();
-  facts.hosts = session.hosts();
-  facts.gpus = session.internals().gpus;
-  facts.gpu_topology = session.internals().gpu_topology;
-  facts.device = session.device().is_cuda() ? "cuda" : "cpu";
-  facts.program = fmt::format("{}", fmt::join(argv, argv + argc, " "));
-  facts.global_batch = trainer.global_batch();
-  facts.parameters = 0;
-  for (const auto& parameter : model.parameters()) *facts.parameters += parameter.numel();
-  facts.total_steps = trainer.total_steps();
-  facts.config = options.to_json();
-  facts.bucket_mb = options.bucket_mb;
-  facts.threads = torch::get_num_threads();
-  facts.cores = session.node_cores();
-  if (const auto memory = job_memory_bytes()) facts.memory_mib = *memory >> 20;
-  facts.versions = library_versions();
-  facts.between_nodes = session.between_nodes();
-  if (const auto& gpu = session.internals().gpu; gpu && !gpu->shared) facts.versions["nccl"] = nccl_version();
-  return facts;
-}
-
 std::string describe_hosts(const std::vector<std::string>& hosts) {
   const std::set<std::string> different(hosts.begin(), hosts.end());
   if (different.size() <= 4) return fmt::format("{}", fmt::join(different, ", "));
@@ -175,24 +151,25 @@ void record_loss(Session& session, const LostWork& lost) {
   session.timeline().span(Category::other, "restart", in_trace(lost.end_ns), now);
 }
 
+// If an earlier run with the same number of ranks has measured its bucket size (--bucket-mb auto),
+// it is used.
+// Throws: UserError if the profile is damaged.
+void take_tuned_plan(TrainOptions& options, int ranks) {
+  const auto file = tuned_profile(options.run_dir, ranks);
+  if (options.bucket_mb || !std::filesystem::exists(file)) return;
+  TrainOptions kept;
+  auto parser = train_option_parser(kept, file.parent_path());
+  const std::string path = file.string();
+  const char* const arguments[] = {"train", "--profile", path.c_str()};
+  parser.parse(3, arguments);
+  options.bucket_mb = kept.bucket_mb;
+}
+
 // Only rank 0 has read the run directory.
 void share_plan(Session& session, TrainOptions& options) {
   double mib = options.bucket_mb.value_or(0);
   session.internals().communicator().broadcast("bucket size", &mib, sizeof mib, 0);
   options.bucket_mb = mib > 0 ? std::optional(mib) : std::nullopt;
-}
-
-// Only rank 0 has the snapshot. No value: the run starts anew.
-std::optional<Position> share_position(Session& session, const std::optional<Snapshot>& start) {
-  std::optional<Position> position;
-  session.together([&] {
-    if (start) position = position_of(*start);
-  });
-  std::array<std::int64_t, 4> numbers{position.has_value(), 0, 0, 0};
-  if (position) numbers = {1, position->step, position->epoch, position->samples};
-  session.internals().communicator().broadcast("position", numbers.data(), sizeof numbers, 0);
-  if (numbers[0] != 0) position = {numbers[1], numbers[2], numbers[3]};
-  return position;
 }
 
 // One line per option that all ranks must have in common. The folders of data and recorders may be local.
@@ -266,7 +243,7 @@ int train(Session& session, TrainOptions options, const std::string& option_line
   });
   share_plan(session, options);
   const auto resumed = share_position(session, start);
-  if (resumed && remaining_steps(options, *resumed, data.train->size(), session.size()) == 0) {
+  if (resumed && is_at_end(options, *resumed)) {
     if (session.rank() == 0)
       fmt::print(
           "nothing left to do: {} is at step {}, after {} epoch{}; raise --epochs or --steps to continue\n",
@@ -281,35 +258,23 @@ int train(Session& session, TrainOptions options, const std::string& option_line
 
   if (options.stop_before && session.rank() == 0 && !stop.before_job_ends(*options.stop_before, &std::getenv))
     log_warning("--stop-before has no effect, because it is not known when this job ends");
-  Trainer trainer(session, options, data, model, [&] { return stop.due(); });
+  BuiltInTraining training(session, options, data, model);
+  Trainer trainer(session, options, options.to_json(), training, training, [&] { return stop.due(); });
   if (resumed) {
     const Span span(session.timeline(), Category::checkpoint, "restore checkpoint");
     trainer.resume(*resumed, start ? &*start : nullptr);
   }
   start.reset();
   if (run) {
-    const auto facts = facts_of(session, options, trainer, *model, argc, argv);
+    auto facts = trainer.facts();
+    facts.program = fmt::format("{}", fmt::join(argv, argv + argc, " "));
     greet(session, options, data, trainer, facts);
     if (resumed) fmt::print("continuing from step {}\n", resumed->step);
     if (!changes.empty())
       fmt::print("these options differ from those of the checkpoint: {}\n", fmt::join(changes, ", "));
-    if (const auto lost = run->started(facts, trainer.position().step)) record_loss(session, *lost);
+    if (const auto lost = run->started(facts, trainer.steps_done())) record_loss(session, *lost);
   }
-  auto result = ExitCode::done;
-  try {
-    result = trainer.run();
-  } catch (const Error& error) {
-    if (run) run->ended(static_cast<int>(error.exit_code()));
-    throw;
-  }
-  const auto resources = trainer.describe_resources();
-  session.publish_timeline();
-  if (run) run->ended(static_cast<int>(result));
-  if (run) fmt::print("\n{}\n", resources);
-  if (run && result == ExitCode::preempted)
-    fmt::print("stop requested: saved at step {} of {}; the same command continues from there\n",
-               trainer.position().step, trainer.total_steps());
-  return static_cast<int>(result);
+  return static_cast<int>(run_to_end(session, trainer, run, /*prints=*/true));
 }
 
 }  // namespace

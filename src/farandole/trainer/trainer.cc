@@ -4,27 +4,45 @@
 #include <array>
 #include <cmath>
 #include <fmt/format.h>
-#include <limits>
-#include <optional>
-#include <sstream>
 #include <torch/optim.h>
 #include <torch/utils.h>
 
-#include "farandole/base/error.h"
+#include "farandole/base/clock.h"
 #include "farandole/base/files/atomic_file.h"
 #include "farandole/base/log.h"
 #include "farandole/base/text/json.h"
 #include "farandole/base/text/phrases.h"
+#include "farandole/comm/nccl/nccl_communicator.h"
+#include "farandole/launch/process/memory.h"
 #include "farandole/train/replica_check.h"
 #include "farandole/train/run/run_directory.h"
 #include "farandole/train/session_internals.h"
 #include "farandole/train/torch_optimizers.h"
-#include "farandole/trainer/models/gpt.h"
 
 namespace farandole {
 namespace {
 
-DistributedOptimizerOptions optimizer_options(const TrainOptions& o, std::function<bool()> stop_requested) {
+LearningRate::Schedule schedule_of(const std::string& name) {
+  using Schedule = LearningRate::Schedule;
+  if (name == "step") return Schedule::step;
+  if (name == "cosine") return Schedule::cosine;
+  if (name == "polynomial") return Schedule::polynomial;
+  return name == "one_cycle" ? Schedule::one_cycle : Schedule::constant;
+}
+
+LearningRate learning_rate(const LoopOptions& options, int ranks, std::int64_t epoch_steps) {
+  LearningRate rate;
+  rate.base = options.lr;
+  rate.world_size = ranks;
+  rate.scale = options.scale_lr;
+  rate.warmup_steps = options.warmup_steps;
+  rate.schedule = schedule_of(options.schedule);
+  rate.step_size = options.lr_step_epochs * epoch_steps;
+  rate.gamma = options.lr_gamma;
+  return rate;
+}
+
+DistributedOptimizerOptions optimizer_options(const LoopOptions& o, std::function<bool()> stop_requested) {
   DistributedOptimizerOptions result;
   result.stop_requested = std::move(stop_requested);
   result.backward_passes_per_step = o.accumulate;
@@ -38,193 +56,239 @@ DistributedOptimizerOptions optimizer_options(const TrainOptions& o, std::functi
   return result;
 }
 
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
-  return (a + b - 1) / b;
+DistributedOptimizer::NamedParameters trained_parameters_of(const torch::nn::Module& module) {
+  DistributedOptimizer::NamedParameters named;
+  for (const auto& item : module.named_parameters())
+    if (item.value().requires_grad()) named.insert(item.key(), item.value());
+  return named;
+}
+
+// Writes RUN/tuned-N-ranks.ini and returns a line that describes the result.
+std::string keep_tuned_plan(const std::filesystem::path& run_dir, int ranks, const TunedPlan& plan) {
+  const double mib = static_cast<double>(plan.bucket_bytes) / (1024 * 1024);
+  const auto measured = plan.steps == 0
+                            ? std::string("there are too few gradients for more than one bucket plan")
+                            : fmt::format("{:.2f} ms per step, {:.2f} with the default, measured in {} steps",
+                                          plan.milliseconds, plan.default_milliseconds, plan.steps);
+  const auto file = tuned_profile(run_dir, ranks);
+  write_file_atomically(file, fmt::format("# Found by --bucket-mb auto on {} ranks: {}.\nbucket-mb={:g}\n",
+                                          ranks, measured, mib));
+  return fmt::format("buckets of {:g} MiB: {}; written to {}", mib, measured, file.string());
 }
 
 }  // namespace
 
-Trainer::Trainer(Session& session, const TrainOptions& options, const DataSplit& data,
-                 std::shared_ptr<Model> model, std::function<bool()> stop_requested)
+Trainer::Trainer(Session& session, const LoopOptions& options, std::string config, TrainingData& data,
+                 Objective& objective, std::function<bool()> stop_requested)
     : session_(session),
       options_(options),
+      config_(std::move(config)),
       precision_(parse_precision(options.precision)),
       data_(data),
-      model_(std::move(model)),
-      inner_(make_optimizer({options.optimizer, options.lr, options.momentum, options.weight_decay},
-                            model_->parameters())),
-      optimizer_(session, *inner_, model_->named_parameters(), optimizer_options(options, stop_requested)),
+      objective_(objective),
+      module_(objective.module()),
       stop_requested_(std::move(stop_requested)),
-      sampler_(data.train->size(), session, {.shuffle = true, .drop_last = false, .seed = options.seed}),
-      input_(session.device()),
+      inner_(make_optimizer({options.optimizer, options.lr, options.momentum, options.weight_decay},
+                            trained_parameters_of(module_).values())),
+      optimizer_(session, *inner_, trained_parameters_of(module_),
+                 optimizer_options(options, [this] { return failed_ || stop_requested_(); })),
       loss_sum_(torch::zeros({}, torch::dtype(torch::kFloat64).device(session.device()))),
       meter_(session) {
   round_products(precision_);
-  rate_.base = options.lr;
-  rate_.world_size = session.size();
-  rate_.scale = options.scale_lr;
-  rate_.warmup_steps = options.warmup_steps;
-  rate_.schedule =
-      options.schedule == "cosine" ? LearningRate::Schedule::cosine : LearningRate::Schedule::constant;
-  start_at({});
-  if (!options.checkpoint_every.within_epochs()) ask_at_ = std::numeric_limits<std::int64_t>::max();
-  session_.broadcast(*model_);
+  session_.together([&] { data_.begin_epoch(0); });
+  rate_ = learning_rate(options, session.size(), steps_in(data_.passes().whole));
+  schedule_rates();
+  session_.broadcast(module_);
   // Parameters must be equal on all ranks, and dropout must differ.
   torch::manual_seed(options.seed + 1 + static_cast<std::uint64_t>(session.rank()));
 }
 
-std::int64_t remaining_steps(const TrainOptions& options, const Position& position, std::int64_t samples,
-                             int ranks) {
-  const auto per_step = options.batch * options.accumulate * ranks;
-  const auto epochs = options.epochs - position.epoch;
-  if (epochs <= 0) return 0;
-  const auto all =
-      ceil_div(samples - position.samples, per_step) + (epochs - 1) * ceil_div(samples, per_step);
-  return options.steps > 0 ? std::clamp<std::int64_t>(options.steps - position.step, 0, all) : all;
+std::int64_t Trainer::steps_in(std::int64_t passes) const {
+  return (passes + options_.accumulate - 1) / options_.accumulate;
 }
 
 // The learning rate continues where it was in the schedule, also with another number of ranks or batch size.
 // The schedule counts the steps of this size up to the end of the last epoch, or if --steps ends the run,
 // those of any size.
-void Trainer::start_at(const Position& position) {
-  position_ = position;
-  const auto samples = data_.train->size();
-  const auto remaining = remaining_steps(options_, position, samples, session_.size());
-  total_steps_ = position.step + remaining;
+void Trainer::schedule_rates() {
+  const auto passes = data_.passes();
+  const auto epoch_steps = steps_in(passes.whole), left = steps_in(passes.left);
+  const auto epochs = options_.epochs - position_.epoch;
+  auto remaining = epochs > 0 ? left + (epochs - 1) * epoch_steps : 0;
+  if (options_.steps > 0) remaining = std::clamp<std::int64_t>(options_.steps - position_.step, 0, remaining);
+  total_steps_ = position_.step + remaining;
   const bool ended_by_steps = options_.steps > 0 && total_steps_ == options_.steps;
-  const auto scheduled = ended_by_steps ? position.step
-                                        : position.epoch * ceil_div(samples, global_batch()) +
-                                              ceil_div(position.samples, global_batch());
-  schedule_offset_ = scheduled - position.step;
+  const auto scheduled = ended_by_steps ? position_.step
+                         : epochs > 0   ? (position_.epoch + 1) * epoch_steps - left
+                                        : position_.epoch * epoch_steps;
+  schedule_offset_ = scheduled - position_.step;
   rate_.total_steps = scheduled + remaining;
 }
 
-ExitCode Trainer::run() {
+void Trainer::resume(const Position& position, Snapshot* snapshot) {
+  data_.restore(position, snapshot);
+  restore(session_, module_, *inner_, snapshot);
+  if (auto* const scaler = optimizer_.loss_scaler()) restore_loss_scale(session_, *scaler, snapshot);
+  position_ = position;
+  session_.together([&] { data_.begin_epoch(position_.epoch); });
+  schedule_rates();
+  resumed_ = true;
+  if (snapshot == nullptr) return;
+  const bool known = !std::isnan(snapshot->best_score);  // Not in files of format version 1.
+  best_score_ = known ? snapshot->best_score : snapshot->score;
+  best_step_ = known ? snapshot->best_step : snapshot->step;
+}
+
+void Trainer::begin() {
+  checkpoints_.emplace(session_, options_, position_.step, resumed_);
   session_.together([&] {
     if (!leads()) return;
-    store_ = std::make_unique<CheckpointStore>(
-        CheckpointOptions{options_.run_dir / "checkpoints", options_.checkpoint_keep,
-                          options_.checkpoint_keep_every,
-                          [this] { return session_.internals().holds_lease(); }},
-        session_.timeline());
-    schedule_ = std::make_unique<CheckpointSchedule>(options_.checkpoint_every, options_.mtbf, position_.step,
-                                                     seconds_since(0));
-    if (const auto& gpu = session_.internals().gpu) copies_.emplace(*gpu, session_.device());
-    metrics_ = std::make_unique<MetricsLog>(options_.run_dir / "metrics.jsonl", position_.step);
-    progress_ = std::make_unique<Progress>(position_.step, total_steps());
+    log_.emplace(RunLog{MetricsLog(options_.run_dir / "metrics.jsonl", position_.step),
+                        Progress(position_.step, total_steps_, options_.shows_progress)});
     reported_ns_ = now_ns();
   });
-  while (!finished() && !stopping_) {
-    train_epoch();
-    if (stopping_ && !finished()) break;
-    if (stopping_) save(score_unknown);  // The evaluation may last longer than this job.
-    const auto usage = meter_.gather();
-    if (leads()) metrics_->write(MetricsLog::Resources{position_.step, position_.epoch, usage});
-    optimizer_.average_parameters();
-    const auto score = evaluate();
-    if (!score) {
-      --position_.epoch;
-      position_.samples = data_.train->size();
-      break;
-    }
-    if (due(options_.checkpoint_every.epochs(), position_.epoch) || finished() || stopping_)
-      save(*score);
-    else
-      save_if_due(*score);
-  }
-  if (saved_step_ < position_.step) save(score_unknown);
-  if (leads()) progress_->finish();
-  await_writer(session_, store_.get());
-  session_.together([&] {
-    if (!leads()) return;
-    if (finished()) show_sample();
-    store_->wait();
-  });
-  return stopping_ && !finished() ? ExitCode::preempted : ExitCode::done;
+  epoch_began_ns_ = now_ns();
+  ended_ = !objective_.begin(position_);
 }
 
 // If the job stops at the end of an epoch, the epoch is not over: the next start has no samples left in it,
-// and evaluates it.
+// and evaluates it. If --steps has ended the training, nothing is left for another start. So what was trained
+// is saved first, and then the evaluation is done.
+ExitCode Trainer::run() {
+  begin();
+  while (!finished() && !stopping_) {
+    train_epoch();
+    if (stopping_ && !limit_reached()) break;
+    if (stopping_) save(score_unknown);
+    if (!end_epoch()) break;
+  }
+  if (checkpoints_->saved_step() < position_.step) save(score_unknown);
+  if (log_) log_->progress.finish();
+  checkpoints_->wait();
+  if (!finished()) return ExitCode::preempted;
+  session_.together([&] {
+    if (log_) objective_.finish(*log_);
+  });
+  return ExitCode::done;
+}
+
 void Trainer::train_epoch() {
-  model_->train();
-  sampler_.set_position(position_.epoch, position_.samples);
-  BatchSequence batches(*data_.train, sampler_, options_.batch, input_, session_.timeline());
-  while (batches.left() > 0 && !finished() && !stopping_) {
-    step(batches);
-    if (!finished() && batches.left() > 0) save_if_due(score_unknown);
+  while (data_.passes().left > 0 && !all_steps_done() && !stopping_) {
+    step();
+    // If ranks average parameters, they also do so at a save, and if the model has running statistics, they
+    // share them. Such a save is never postponed: the result must not depend on the speed of the disk.
+    const bool changes_training = averages_parameters() || !module_.buffers().empty();
+    if (data_.passes().left == 0 || all_steps_done() || !checkpoints_->due(position_.step, !changes_training))
+      continue;
+    changes_training ? save(score_unknown) : take_snapshot(score_unknown);
   }
   session_.set_step(-1);
-  if (batches.left() > 0 || (stopping_ && !finished())) return;
-  ++position_.epoch;
-  position_.samples = 0;
+  rethrow_error();
 }
 
 // One optimizer step: load the batches, run forward and backward (buckets are reduced as soon as they
 // are full), wait, update. A GPU gets the next batch while it computes.
-void Trainer::step(BatchSequence& batches) {
+void Trainer::step() {
   Timeline& timeline = session_.timeline();
   session_.set_step(position_.step);
   ++position_.step;
-  auto loss_of_step = torch::zeros_like(loss_sum_);
+  torch::Tensor loss;
   std::optional<NonFiniteGradient> nonfinite;
   {
     const Span whole(timeline, Category::step, "step");
-    const auto passes = std::min<std::int64_t>(options_.accumulate, batches.left());
+    const auto passes = std::min<std::int64_t>(options_.accumulate, data_.passes().left);
     for (auto& group : inner_->param_groups()) group.options().set_lr(rate_of(position_.step - 1));
-    {
-      const Span span(timeline, Category::optimizer, "zero gradients");
-      optimizer_.zero_grad();
-    }
-    for (std::int64_t pass = 0; pass < passes; ++pass) {
-      const auto [batch, weight] = batches.next();
-      const double part = weight / static_cast<double>(passes);
-      torch::Tensor loss;
-      {
-        const Span span(timeline, Category::forward, "forward");
-        const Autocast autocast(precision_, session_.device());
-        loss = model_->loss(model_->forward(batch.x), batch.y);
-      }
-      {
-        const Span span(timeline, Category::backward, "backward");
-        optimizer_.scale(part != 1 ? loss * part : loss).backward();
-      }
-      loss_of_step += loss.detach() * part;
-      // On a CPU, nothing would be gained, and the analyzer looks in the same step for what made a rank late.
-      if (input_.copies() && (pass + 1 < passes || !finished())) batches.prefetch();
-    }
-    if (copies_) copies_->hold();
     try {
-      optimizer_.step();
+      if (options_.optimizer == "lbfgs") {
+        checkpoints_->hold();
+        optimizer_.step([&] {
+          const auto again = add_gradients(passes, loss.defined());
+          if (!loss.defined()) loss = again;
+          return session_.allreduce(again);
+        });
+      } else {
+        loss = add_gradients(passes, false);
+        checkpoints_->hold();
+        optimizer_.step();
+      }
       nonfinite = optimizer_.skipped();
     } catch (const NonFiniteGradient& gradient) {
       nonfinite = gradient;
     }
     stopping_ = optimizer_.stopping();
   }
-  position_.samples = batches.seen();
+  if (stopping_) rethrow_error();
   ++steps_;
   if (nonfinite) {
-    handle_nonfinite(*nonfinite, loss_of_step);
+    handle_nonfinite(*nonfinite, loss);
   } else if (optimizer_.overflowed()) {
     tell_skipped(fmt::format("a gradient overflows float16; the loss is now multiplied by {:g}",
                              optimizer_.loss_scale()));
-  } else {
-    loss_sum_ += loss_of_step;
+  } else if (has_samples_) {
+    objective_.add_loss(loss);
+    loss_sum_ += loss;
     ++loss_steps_;
     skipped_in_a_row_ = 0;
   }
   if (due(options_.check_replicas, position_.step)) {
     const Span span(timeline, Category::other, "check replicas");
-    check_replicas(session_, *model_);
+    check_replicas(session_, module_);
   }
   report();
+}
+
+// Forward and backward of a step. Returns this rank's loss. L-BFGS does it several times with
+// the same samples.
+torch::Tensor Trainer::add_gradients(std::int64_t passes, bool again) {
+  Timeline& timeline = session_.timeline();
+  {
+    const Span span(timeline, Category::optimizer, "zero gradients");
+    optimizer_.zero_grad();
+  }
+  auto sum = torch::zeros_like(loss_sum_);
+  for (std::int64_t pass = 0; pass < passes; ++pass) {
+    if (!again) {
+      const bool has_samples = data_.load(pass, passes, [this](const auto& work) { guard(work); });
+      has_samples_ = has_samples || (pass > 0 && has_samples_);
+    }
+    torch::Tensor loss;
+    guard([&] {
+      const Span span(timeline, Category::forward, "forward");
+      const Autocast autocast(precision_, session_.device());
+      loss = objective_.loss(pass);
+    });
+    if (loss.defined()) {
+      const Span span(timeline, Category::backward, "backward");
+      optimizer_.scale(loss).backward();
+      sum += loss.detach();
+    }
+    if (pass + 1 < passes || !all_steps_done()) data_.load_ahead();
+  }
+  return sum;
+}
+
+// Keeps the first error of this rank's samples. The others learn it from the reduction of the gradients, as a
+// request to stop.
+void Trainer::guard(const std::function<void()>& work) {
+  if (failed_) return;
+  try {
+    work();
+  } catch (const Error&) {
+    error_ = std::current_exception();
+    failed_ = true;
+  }
+}
+
+void Trainer::rethrow_error() {
+  session_.together([&] {
+    if (failed_) std::rethrow_exception(error_);
+  });
 }
 
 // At the first step and every log_steps steps, all ranks get the mean loss, and it is written to
 // metrics.jsonl. Between these steps the bar shows the last known values.
 void Trainer::report() {
-  const bool log = position_.step == 1 || due(options_.log_steps, position_.step) || finished();
-  if (log) {
+  if (position_.step == 1 || due(options_.log_steps, position_.step) || all_steps_done()) {
     auto sums =
         torch::stack({loss_sum_.cpu(), torch::tensor(static_cast<double>(loss_steps_), torch::kFloat64)});
     session_.allreduce_(sums, ReduceOp::sum);
@@ -238,150 +302,110 @@ void Trainer::report() {
             position_.step, describe_ranks(ranks)));
       });
     }
-    if (leads() && trained) {
+    if (log_ && trained) {
       const double step_s = seconds_since(reported_ns_) / static_cast<double>(steps_);
       samples_per_s_ = static_cast<double>(global_batch()) / step_s;
-      metrics_->write(MetricsLog::Training{position_.step, position_.epoch, last_loss_,
-                                           rate_of(position_.step - 1), samples_per_s_, step_s * 1e3});
+      log_->metrics.write(MetricsLog::Training{position_.step, position_.epoch, last_loss_,
+                                               rate_of(position_.step - 1), samples_per_s_, step_s * 1e3});
     }
     loss_sum_.zero_();
     loss_steps_ = steps_ = 0;
     reported_ns_ = now_ns();
   }
-  if (leads() && !options_.bucket_mb && !tuning_kept_ && optimizer_.tuned()) {
-    tuning_kept_ = true;
-    try {
-      progress_->say(keep_tuned_plan(options_.run_dir, session_.size(), *optimizer_.tuned()));
-    } catch (const Error& error) {  // On a full disk, training goes on.
-      log_warning("the measured bucket size is not kept: {}", error.what());
-    }
-  }
+  if (!log_) return;
+  keep_tuning();
   const bool known = std::isfinite(last_loss_);  // Not until the first line of metrics.
-  if (leads() && known) progress_->update({position_.step, position_.epoch, last_loss_, samples_per_s_});
+  if (known) log_->progress.update({position_.step, position_.epoch, last_loss_, samples_per_s_});
 }
 
-// Evaluates every held-out sample once for any number of ranks; the sums are reduced over the ranks. A
-// long evaluation must not use up the time until the job is killed, so the ranks agree now and then
-// whether to stop. The last evaluation is not repeated by another start, so it goes on, but what was
-// trained is saved first.
-std::optional<double> Trainer::evaluate() {
-  constexpr std::size_t batches_between_votes = 16;
-  const Span span(session_.timeline(), Category::evaluation, "evaluation");
-  const auto begin_ns = now_ns();
-  const torch::NoGradGuard no_grad;
-  model_->eval();
-  Score score;
-  std::vector<std::int64_t> own;
-  for (std::int64_t i = session_.rank(); i < data_.held_out->size(); i += session_.size()) own.push_back(i);
-  const std::size_t batch = static_cast<std::size_t>(std::max<std::int64_t>(options_.batch, 64));
-  const auto most = static_cast<std::size_t>(ceil_div(data_.held_out->size(), session_.size()));
-  for (std::size_t first = 0; first < most; first += batch) {
-    const auto done = first / batch;
-    if (!stopping_ && done > 0 && done % batches_between_votes == 0) {
-      auto requests = torch::full({1}, stop_requested_() ? 1.0 : 0.0);
-      session_.allreduce_(requests, ReduceOp::sum);
-      stopping_ = requests.item<double>() > 0;
-      if (stopping_ && !finished()) return std::nullopt;
-      if (stopping_) save(score_unknown);
-    }
-    if (first >= own.size()) break;
-    const Autocast autocast(precision_, session_.device());
-    const auto part =
-        input_.start(data_.held_out->get(std::span(own).subspan(first, std::min(batch, own.size() - first))));
-    input_.hold(part);
-    const auto more = model_->score(model_->forward(part.x), part.y);
-    score.loss_sum += more.loss_sum;
-    score.correct += more.correct;
-    score.count += more.count;
+void Trainer::keep_tuning() {
+  if (options_.bucket_mb || tuning_kept_ || !optimizer_.tuned()) return;
+  tuning_kept_ = true;
+  try {
+    log_->progress.say(keep_tuned_plan(options_.run_dir, session_.size(), *optimizer_.tuned()));
+  } catch (const Error& error) {  // On a full disk, training goes on.
+    log_warning("the measured bucket size is not kept: {}", error.what());
   }
-  model_->train();
-  auto sums = torch::tensor({score.loss_sum, static_cast<double>(score.correct),
-                             static_cast<double>(score.count), stop_requested_() ? 1.0 : 0.0},
-                            torch::kFloat64);
-  session_.allreduce_(sums, ReduceOp::sum);
-  const double loss = (sums[0] / sums[2]).item<double>();
-  const double accuracy = (sums[1] / sums[2]).item<double>();
-  stopping_ = stopping_ || sums[3].item<double>() > 0;
-  if (loss < best_score_ || (std::isnan(best_score_) && !std::isnan(loss))) {
-    best_score_ = loss;
+}
+
+bool Trainer::end_epoch() {
+  const bool whole = data_.passes().left == 0;
+  const auto epoch = position_.epoch + (whole ? 1 : 0);
+  const auto usage = meter_.gather();
+  if (log_) log_->metrics.write(MetricsLog::Resources{position_.step, epoch, usage});
+  optimizer_.average_parameters();
+  share_buffers();
+  const auto begin_ns = now_ns();
+  const auto result = objective_.end_epoch(
+      {epoch, position_.step, rate_of(position_.step - 1), seconds_since(epoch_began_ns_)},
+      log_ ? &*log_ : nullptr, [this] { return must_stop(); });
+  reported_ns_ += now_ns() - begin_ns;  // The rate is that of the steps.
+  if (!result) return false;
+  const double score = result->score;
+  if (score < best_score_ || (std::isnan(best_score_) && !std::isnan(score))) {
+    best_score_ = score;
     best_step_ = position_.step;
   }
-  if (leads()) {
-    metrics_->write(MetricsLog::Evaluation{position_.step, position_.epoch, loss, accuracy});
-    const auto shown = std::isfinite(loss)
-                           ? fmt::format("held-out loss {:.4f}{}", loss, data_.shape.text ? " nats/byte" : "")
-                           : "the held-out loss is not finite";
-    progress_->say(fmt::format("epoch {}  step {}  {}  accuracy {:.2f} %", position_.epoch, position_.step,
-                               shown, 100 * accuracy));
-    reported_ns_ += now_ns() - begin_ns;  // The rate is that of the steps.
+  ended_ = result->ends_training || all_steps_done();
+  position_.epoch = epoch;
+  if (whole) session_.together([&] { data_.begin_epoch(epoch); });
+  epoch_began_ns_ = now_ns();
+  if (!stopping_) stopping_ = any_rank_asks_to_stop();
+  if (options_.saves_each_epoch || due(options_.checkpoint_every.epochs(), epoch) || finished() ||
+      stopping_) {
+    save(score);
+  } else if (checkpoints_->due(position_.step, !averages_parameters())) {
+    averages_parameters() ? save(score) : take_snapshot(score);
   }
-  return loss;
+  return true;
 }
 
-void Trainer::show_sample() {
-  if (options_.sample == 0) return;
-  const Span span(session_.timeline(), Category::evaluation, "sample");
-  auto generator = at::make_generator<at::CPUGeneratorImpl>(options_.seed);
-  const std::string prompt = "The ";
-  std::istringstream lines(prompt + generate(*model_, prompt, options_.sample, 0.8, generator));
-  std::string text = "\nA sample of the generated text:";
-  for (std::string line; std::getline(lines, line);) text += "\n" + printable(line);  // The bytes may be any.
-  progress_->say(text);
+bool Trainer::any_rank_asks_to_stop() {
+  auto requests = torch::full({}, stop_requested_() ? 1.0 : 0.0, torch::kFloat64);
+  session_.allreduce_(requests, ReduceOp::sum);
+  return requests.item<double>() > 0;
 }
 
-void Trainer::resume(const Position& position, Snapshot* snapshot) {
-  restore(session_, *model_, *inner_, snapshot);
-  if (auto* const scaler = optimizer_.loss_scaler()) restore_loss_scale(session_, *scaler, snapshot);
-  start_at(position);
-  saved_step_ = position_.step;
-  if (snapshot == nullptr) return;
-  const bool known = !std::isnan(snapshot->best_score);  // Not in files of format version 1.
-  best_score_ = known ? snapshot->best_score : snapshot->score;
-  best_step_ = known ? snapshot->best_step : snapshot->step;
+bool Trainer::must_stop() {
+  if (stopping_) return false;  // What was trained is saved.
+  stopping_ = any_rank_asks_to_stop();
+  if (!stopping_ || !limit_reached()) return stopping_;
+  save(score_unknown);
+  return false;
 }
 
-// Only rank 0 knows the time and whether the last checkpoint has been written. If ranks average
-// parameters, they also do so at a save, which is therefore never postponed: the result must not depend on
-// the speed of the disk.
-void Trainer::save_if_due(double score) {
-  if (position_.step < ask_at_) return;
-  std::array<std::int64_t, 2> answer{};
-  if (leads()) {
-    const bool ready = store_->idle() || averages_parameters();
-    const auto [save, ask_again] = schedule_->ask(position_.step, ready, seconds_since(0));
-    answer = {save, ask_again};
-  }
-  session_.internals().communicator().broadcast("save", answer.data(), sizeof answer, 0);
-  ask_at_ = answer[1];
-  if (answer[0] == 0) return;
-  averages_parameters() ? save(score) : take_snapshot(score);
+// Batch normalization has running statistics of its own on each rank. Those of rank 0 are evaluated, saved
+// and used from then on, so that a resumed run gives the same results.
+void Trainer::share_buffers() {
+  for (auto& buffer : module_.buffers()) session_.broadcast_(buffer);
 }
 
 void Trainer::save(double score) {
-  await_writer(session_, store_.get());
+  checkpoints_->await_writer();
   take_snapshot(score);
 }
 
 void Trainer::take_snapshot(double score) {
   const Span span(session_.timeline(), Category::checkpoint, "snapshot");
-  const auto begin_ns = now_ns();
   confirm();
   optimizer_.average_parameters();
   optimizer_.average_state();
-  auto builder = leads() ? store_->builder() : SnapshotBuilder();
-  capture(session_, *model_, *inner_, position_, builder, copies_ ? &*copies_ : nullptr);
-  saved_step_ = position_.step;
-  if (!leads()) return;
-  if (const auto* const scaler = optimizer_.loss_scaler()) add_loss_scale(builder, *scaler);
-  add_order(builder, {data_.train->size(), data_.hash, options_.seed});
-  auto snapshot = builder.finish();
-  snapshot.config = options_.to_json();
-  snapshot.versions = json_text(library_versions());
-  snapshot.score = score;
-  snapshot.best_score = best_score_;
-  snapshot.best_step = best_step_;
-  store_->save(std::move(snapshot), copies_ ? copies_->start() : std::function<void()>());
-  schedule_->saved(position_.step, seconds_since(0), seconds_since(begin_ns) + store_->write_seconds());
+  share_buffers();
+  checkpoints_->save(
+      position_.step,
+      [&](SnapshotBuilder& builder, DeviceCopies* copies) {
+        position_.samples = data_.save(builder);
+        capture(session_, module_, *inner_, position_, builder, copies);
+        if (const auto* const scaler = optimizer_.loss_scaler(); scaler != nullptr && leads())
+          add_loss_scale(builder, *scaler);
+      },
+      [&](Snapshot& snapshot) {
+        snapshot.config = config_;
+        snapshot.versions = json_text(library_versions());
+        snapshot.score = score;
+        snapshot.best_score = best_score_;
+        snapshot.best_step = best_step_;
+      });
 }
 
 // On a GPU, the result of the last step is not known before.
@@ -415,9 +439,9 @@ void Trainer::handle_nonfinite(const NonFiniteGradient& gradient, const torch::T
 void Trainer::tell_skipped(const std::string& reason) {
   session_.timeline().instant(session_.timeline().intern("skipped step"));
   if (!leads() && averages_parameters()) log_warning("step {} is skipped: {}", position_.step, reason);
-  if (!leads()) return;
-  progress_->say(fmt::format("step {} is skipped: {}", position_.step, reason));
-  metrics_->write(MetricsLog::SkippedStep{position_.step, position_.epoch, reason});
+  if (!log_) return;
+  log_->progress.say(fmt::format("step {} is skipped: {}", position_.step, reason));
+  log_->metrics.write(MetricsLog::SkippedStep{position_.step, position_.epoch, reason});
 }
 
 std::string Trainer::explain(const NonFiniteGradient& gradient, const torch::Tensor& loss) {
@@ -440,10 +464,10 @@ void Trainer::roll_back(const std::string& reason) {
   constexpr int most_in_a_row = 3;
   const Span span(session_.timeline(), Category::checkpoint, "roll back");
   std::optional<Snapshot> snapshot;
-  await_writer(session_, store_.get());
+  checkpoints_->await_writer();
   session_.together([&] {
     if (!leads()) return;
-    auto found = read_newest_checkpoint(options_.run_dir / "checkpoints", memory_of(*model_));
+    auto found = read_newest_checkpoint(options_.run_dir / "checkpoints", memory_of(module_));
     if (!found)
       throw Error(fmt::format(
           "step {}: {}; there is no checkpoint yet to return to; lower --lr, or save checkpoints more often",
@@ -456,42 +480,73 @@ void Trainer::roll_back(const std::string& reason) {
           "step {}: {}; the job has returned to the checkpoint of step {} {} times; lower --lr, or "
           "continue from an earlier checkpoint",
           position_.step, reason, snapshot->step, most_in_a_row));
-    progress_->say(fmt::format("step {}: {}; the parameters are those of step {} again", position_.step,
-                               reason, snapshot->step));
-    metrics_->write(MetricsLog::Rollback{position_.step, position_.epoch, snapshot->step, reason});
+    log_->progress.say(fmt::format("step {}: {}; the parameters are those of step {} again", position_.step,
+                                   reason, snapshot->step));
+    log_->metrics.write(MetricsLog::Rollback{position_.step, position_.epoch, snapshot->step, reason});
   });
-  restore(session_, *model_, *inner_, snapshot ? &*snapshot : nullptr);
+  restore(session_, module_, *inner_, snapshot ? &*snapshot : nullptr);
 }
 
-namespace {
+RunFacts Trainer::facts() const {
+  RunFacts facts;
+  facts.ranks = session_.size();
+  facts.hosts = session_.hosts();
+  facts.gpus = session_.internals().gpus;
+  facts.gpu_topology = session_.internals().gpu_topology;
+  facts.device = session_.device().is_cuda() ? "cuda" : "cpu";
+  facts.global_batch = global_batch();
+  facts.parameters = 0;
+  for (const auto& parameter : module_.parameters()) *facts.parameters += parameter.numel();
+  facts.total_steps = total_steps_;
+  facts.config = config_;
+  facts.bucket_mb = options_.bucket_mb;
+  facts.threads = torch::get_num_threads();
+  facts.cores = session_.node_cores();
+  if (const auto memory = job_memory_bytes()) facts.memory_mib = *memory >> 20;
+  facts.versions = library_versions();
+  facts.between_nodes = session_.between_nodes();
+  if (const auto& gpu = session_.internals().gpu; gpu && !gpu->shared)
+    facts.versions["nccl"] = nccl_version();
+  return facts;
+}
 
-std::filesystem::path file_for(const std::filesystem::path& run_dir, int ranks) {
+bool is_at_end(const LoopOptions& options, const Position& position) {
+  return position.epoch >= options.epochs || (options.steps > 0 && position.step >= options.steps);
+}
+
+std::optional<Position> share_position(Session& session, const std::optional<Snapshot>& start) {
+  std::optional<Position> position;
+  session.together([&] {
+    if (start) position = position_of(*start);
+  });
+  std::array<std::int64_t, 4> numbers{position.has_value(), 0, 0, 0};
+  if (position) numbers = {1, position->step, position->epoch, position->samples};
+  session.internals().communicator().broadcast("position", numbers.data(), sizeof numbers, 0);
+  if (numbers[0] != 0) position = {numbers[1], numbers[2], numbers[3]};
+  return position;
+}
+
+ExitCode run_to_end(Session& session, Trainer& trainer, std::optional<RunDirectory>& run, bool prints) {
+  auto result = ExitCode::done;
+  try {
+    result = trainer.run();
+  } catch (const Error& error) {
+    if (run) run->ended(static_cast<int>(error.exit_code()));
+    throw;
+  }
+  const auto resources = trainer.describe_resources();
+  session.publish_timeline();
+  if (run) run->ended(static_cast<int>(result));
+  if (!prints || session.rank() != 0) return result;
+  fmt::print("\n{}\n", resources);
+  if (result == ExitCode::preempted)
+    fmt::print("stop requested: saved at step {} of {}; the same command continues from there\n",
+               trainer.steps_done(), trainer.total_steps());
+  return result;
+}
+
+std::filesystem::path tuned_profile(const std::filesystem::path& run_dir, int ranks) {
   return run_dir / fmt::format("tuned-{}-ranks.ini", ranks);
-}
-
-}  // namespace
-
-std::string keep_tuned_plan(const std::filesystem::path& run_dir, int ranks, const TunedPlan& plan) {
-  const double mib = static_cast<double>(plan.bucket_bytes) / (1024 * 1024);
-  const auto measured = plan.steps == 0
-                            ? std::string("there are too few gradients for more than one bucket plan")
-                            : fmt::format("{:.2f} ms per step, {:.2f} with the default, measured in {} steps",
-                                          plan.milliseconds, plan.default_milliseconds, plan.steps);
-  const auto file = file_for(run_dir, ranks);
-  write_file_atomically(file, fmt::format("# Found by --bucket-mb auto on {} ranks: {}.\nbucket-mb={:g}\n",
-                                          ranks, measured, mib));
-  return fmt::format("buckets of {:g} MiB: {}; written to {}", mib, measured, file.string());
-}
-
-void take_tuned_plan(TrainOptions& options, int ranks) {
-  const auto file = file_for(options.run_dir, ranks);
-  if (options.bucket_mb || !std::filesystem::exists(file)) return;
-  TrainOptions kept;
-  auto parser = train_option_parser(kept, file.parent_path());
-  const std::string path = file.string();
-  const char* const arguments[] = {"train", "--profile", path.c_str()};
-  parser.parse(3, arguments);
-  options.bucket_mb = kept.bucket_mb;
 }
 
 }  // namespace farandole

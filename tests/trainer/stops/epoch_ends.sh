@@ -54,8 +54,8 @@ for when in evaluates trained evaluates trained; do
   is_whole "after a stop during an evaluation"
 done
 
-# In the last evaluation, nothing is left to start again for: the training is saved at once, and the evaluation goes on.
-last=("${options[@]}" --epochs 1 --timeline all)
+# If --steps has ended the training, nothing is left to start again for: the training is saved at once, and the evaluation goes on.
+last=("${options[@]}" --steps 1 --timeline all)
 for attempt in 1 2 3 4 5; do  # The signal may come after the evaluation.
   rm -rf last
   "$bin/farandole" run -n 2 -- "$bin/farandole" train "${last[@]}" --run-dir last >out 2>err &

@@ -264,7 +264,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::uint64_t bytes_of(const fs::path& data) {
+std::uint64_t size_of_data(const fs::path& data) {
   if (!fs::is_directory(data)) return fs::file_size(data);
   std::uint64_t bytes = 0;
   for (const auto& entry : fs::recursive_directory_iterator(data))
@@ -287,7 +287,7 @@ std::vector<TableFile> sources_of(const std::string& data, const std::string& sc
 fs::path place_of(const std::vector<TableFile>& sources, const std::string& scratch) {
   if (sources.empty()) return "";
   std::uint64_t bytes = 0;
-  for (const auto& source : sources) bytes += bytes_of(source.file);
+  for (const auto& source : sources) bytes += size_of_data(source.file);
   return place_recorder(sources.front().file, {scratch, "--data-scratch"}, bytes).folder;
 }
 

@@ -1,4 +1,4 @@
-#include "farandole/estimator/objective.h"
+#include "farandole/estimator/model_with_losses.h"
 
 #include <algorithm>
 #include <array>
@@ -12,16 +12,27 @@
 
 namespace farandole {
 
-Objective::Objective(const std::filesystem::path& model, const DataTable& table,
-                     const EstimatorOptions& options)
-    : options_(options), model_(model), tensors_(table, options, true) {
+ModelWithLosses::ModelWithLosses(const std::filesystem::path& model, const DataTable& table,
+                                 const EstimatorOptions& options, torch::Device device)
+    : options_(options), device_(device), model_(model, device), tensors_(table, options, true) {
   for (std::size_t i = 0; i < options.labels.size(); ++i)
-    losses_.emplace_back(options.losses.size() == 1 ? options.losses.front() : options.losses.at(i));
+    losses_.emplace_back(options.losses.size() == 1 ? options.losses.front() : options.losses.at(i), "loss",
+                         device);
 }
 
-Objective::Losses Objective::of(const Rows& rows) {
+Rows ModelWithLosses::take(TableBatch batch) const {
+  auto rows = tensors_.take(std::move(batch));
+  for (auto& input : rows.inputs) input = input.to(device_);
+  for (auto& label : rows.labels) label = label.to(device_);
+  if (rows.weight.defined()) rows.weight = rows.weight.to(device_);
+  return rows;
+}
+
+ModelWithLosses::Losses ModelWithLosses::of(const Rows& rows) {
   Losses result;
   result.outputs = model_.forward(rows.inputs, losses_.size());
+  for (auto& output : result.outputs)  // With --precision, they may have 16 bits.
+    if (output.is_floating_point()) output = output.to(torch::kFloat32);
   for (std::size_t i = 0; i < losses_.size(); ++i) {
     auto& loss = losses_[i];
     const auto& output = result.outputs[i];
@@ -41,7 +52,7 @@ Objective::Losses Objective::of(const Rows& rows) {
   return result;
 }
 
-std::vector<bool> Objective::classifies() const {
+std::vector<bool> ModelWithLosses::classifies() const {
   std::vector<bool> classes;
   for (const auto& loss : losses_) classes.push_back(loss.classifies());
   return classes;
@@ -54,13 +65,13 @@ constexpr std::array loss_names = {"nll",       "cross_entropy", "mse", "l1",
 
 }  // namespace
 
-LossFunction::LossFunction(const std::string& name, const char* what) : name_(name) {
+LossFunction::LossFunction(const std::string& name, const char* what, torch::Device device) : name_(name) {
   if (std::find(loss_names.begin(), loss_names.end(), name) != loss_names.end()) return;
   if (!std::filesystem::is_regular_file(name))
     throw UserError(fmt::format("there is no {} {}; the losses are {} and TorchScript files", what, name,
                                 fmt::join(loss_names, ", ")));
   try {
-    script_ = torch::jit::load(name, torch::kCPU);
+    script_ = torch::jit::load(name, device);
   } catch (const c10::Error& error) {
     throw CorruptInput(fmt::format(
         "{} cannot be loaded as TorchScript ({}); export it with torch.jit.script(function).save(FILE)", name,

@@ -15,10 +15,11 @@
 
 namespace farandole {
 
-class Objective {
+class ModelWithLosses {
  public:
   // Throws: UserError and CorruptInput if a file, a column or the number of losses is wrong.
-  Objective(const std::filesystem::path& model, const DataTable& table, const EstimatorOptions& options);
+  ModelWithLosses(const std::filesystem::path& model, const DataTable& table, const EstimatorOptions& options,
+                  torch::Device device = torch::kCPU);
 
   struct Losses {
     torch::Tensor sum;  // Over the rows and the labels, each with its weight.
@@ -28,12 +29,15 @@ class Objective {
   // label which is no class.
   Losses of(const Rows& rows);
 
+  // As RowTensors::take(), on the device of the model.
+  Rows take(TableBatch batch) const;
   ScriptModel& model() { return model_; }
   const RowTensors& tensors() const { return tensors_; }
   std::vector<bool> classifies() const;  // For each label.
 
  private:
   const EstimatorOptions& options_;
+  const torch::Device device_;
   ScriptModel model_;
   std::vector<LossFunction> losses_;  // For each label.
   RowTensors tensors_;
@@ -45,7 +49,8 @@ class LossFunction {
   // whose forward(output, label) returns the mean or one value for each row.
   // `what` is its role in messages.
   // Throws: UserError for another name; CorruptInput if the script cannot be loaded.
-  explicit LossFunction(const std::string& name, const char* what = "loss");
+  explicit LossFunction(const std::string& name, const char* what = "loss",
+                        torch::Device device = torch::kCPU);
 
   // Whether labels are classes, and outputs have a value for each class along dimension 1.
   bool classifies() const { return name_ == "nll" || name_ == "cross_entropy"; }
