@@ -44,7 +44,7 @@ class GzipWriter::Deflater {
     const int code = ::deflate(&stream_, Z_SYNC_FLUSH);
     if (code != Z_OK || stream_.avail_in != 0 || stream_.avail_out == 0)
       throw Error("zlib could not compress a piece (code " + std::to_string(code) + ")");
-    into.resize(into.size() - stream_.avail_out);
+    into.erase(into.size() - stream_.avail_out);
   }
 
  private:
