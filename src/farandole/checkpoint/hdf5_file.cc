@@ -35,7 +35,7 @@ struct Hdf5File::Impl {
   std::vector<std::pair<std::uint64_t, std::uint64_t>> on_disk;
 
   void write(std::uint64_t offset, std::span<const std::byte> bytes, const SeePiece& see);
-  void copy_image(std::uint64_t file_bytes);
+  void copy_image();
 
   Hdf5Handle open_object(const std::string& path) const;
   // The value of a fixed-length string attribute; std::nullopt if it does not exist or has another type.
@@ -276,7 +276,7 @@ void Hdf5File::Impl::write(std::uint64_t offset, std::span<const std::byte> byte
   }
 }
 
-void Hdf5File::Impl::copy_image(std::uint64_t file_bytes) {
+void Hdf5File::Impl::copy_image() {
   const std::span<const std::byte> all = *image;
   std::ranges::sort(on_disk);
   on_disk.emplace_back(all.size(), all.size());
@@ -286,7 +286,13 @@ void Hdf5File::Impl::copy_image(std::uint64_t file_bytes) {
     if (begin < end) raw.write(begin, all.subspan(begin, end - begin));
     begin = array_end;
   }
-  raw.resize(std::max<std::uint64_t>(file_bytes, all.size()));
+  // The address of the end of the file, in a superblock of version 2 (HDF5 File Format Specification, II.A).
+  constexpr std::size_t version_at = 8, end_at = 28;
+  std::uint64_t file_bytes = 0;
+  if (all.size() < end_at + sizeof file_bytes || all[version_at] != std::byte{2})
+    check.fail("close", "HDF5 wrote another version of its superblock");
+  std::memcpy(&file_bytes, all.data() + end_at, sizeof file_bytes);
+  raw.resize(file_bytes);
 }
 
 Hdf5File Hdf5File::create(const std::filesystem::path& path, std::size_t metadata_bytes) {
@@ -371,10 +377,8 @@ void Hdf5File::set_attribute(const std::string& object, const std::string& name,
 
 void Hdf5File::close() {
   const Hdf5Lock lock;
-  hsize_t file_bytes = 0;
-  if (impl_->image) impl_->check(H5Fget_filesize(impl_->file.get(), &file_bytes), "H5Fget_filesize");
   impl_->check(impl_->file.close(), "close");
-  if (impl_->image) impl_->copy_image(file_bytes);
+  if (impl_->image) impl_->copy_image();
   impl_->image.reset();
 }
 
