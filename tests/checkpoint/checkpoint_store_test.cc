@@ -58,16 +58,29 @@ TEST_F(CheckpointStoreTest, SavesInTheBackgroundWhatTheCallerGave) {
     expect_same(scored(step, 1), read_checkpoint(folder / "run/checkpoints" / checkpoint_name(step)));
 }
 
-TEST_F(CheckpointStoreTest, KeepsTheLastAndTheBest) {
-  CheckpointStore store({folder.path(), 2}, timeline);
-  const double nan = std::nan("");
-  const double scores[] = {nan, 0.5, 0.2, nan, 0.3, 0.4, nan};
-  for (int i = 0; i < 7; ++i) store.save(scored(i, scores[i]));
-  store.wait();
-  EXPECT_THAT(steps_in(folder.path()), ElementsAre(6, 5, 2));
-  store.save(scored(7, 0.1));
-  store.wait();
-  EXPECT_THAT(steps_in(folder.path()), ElementsAre(7, 6));
+TEST_F(CheckpointStoreTest, KeepsTheLastTheBestTheFirstOfEverySoManyStepsAndWhatItWrote) {
+  constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+  struct Case {
+    int keep_last;
+    std::int64_t keep_every;
+    std::vector<std::int64_t> steps;
+    std::vector<double> scores;  // The others have none.
+    std::vector<std::int64_t> kept;
+  };
+  const Case cases[] = {
+      {2, 0, {0, 1, 2, 3, 4, 5, 6}, {nan, 0.5, 0.2, nan, 0.3, 0.4}, {6, 5, 2}},
+      {2, 0, {0, 1, 2, 3, 4}, {nan, 0.5, 0.2, 0.3, 0.1}, {4, 3}},
+      {1, 10, {4, 8, 12, 16, 20, 24, 40, 44, 49, 50, 53}, {}, {53, 50, 40, 20, 12}},
+      {2, 0, {100, 101, 102, 5}, {}, {102, 101, 5}},
+  };
+  for (const auto& [keep_last, keep_every, steps, scores, kept] : cases) {
+    const TemporaryFolder own;
+    CheckpointStore store({.folder = own.path(), .keep_last = keep_last, .keep_every = keep_every}, timeline);
+    for (std::size_t i = 0; i < steps.size(); ++i)
+      store.save(scored(steps[i], i < scores.size() ? scores[i] : nan));
+    store.wait();
+    EXPECT_EQ(steps_in(own.path()), kept);
+  }
 }
 
 TEST_F(CheckpointStoreTest, PublishesNothingWhileItIsNotKnownWhoseTheFolderIs) {
@@ -87,15 +100,6 @@ TEST_F(CheckpointStoreTest, PublishesNothingWhileItIsNotKnownWhoseTheFolderIs) {
   store.save(scored(3, 0.2));
   store.wait();
   EXPECT_THAT(steps_in(folder.path()), ElementsAre(3));
-}
-
-TEST_F(CheckpointStoreTest, KeepsTheFirstOfEverySoManySteps) {
-  CheckpointStore store({.folder = folder.path(), .keep_last = 1, .keep_every = 10}, timeline);
-  for (const std::int64_t step : {4, 8, 12, 16, 20, 24, 40, 44, 49, 50, 53}) {
-    store.save(scored(step, NAN));
-    store.wait();
-  }
-  EXPECT_THAT(steps_in(folder.path()), ElementsAre(53, 50, 40, 20, 12));
 }
 
 TEST_F(CheckpointStoreTest, NeverRemovesAFiniteCheckpointForOneThatIsNot) {
@@ -122,15 +126,6 @@ TEST_F(CheckpointStoreTest, NeverRemovesAFiniteCheckpointForOneThatIsNot) {
   write_checkpoint(folder / checkpoint_name(50), old);
   EXPECT_EQ(newest_valid_checkpoint(folder.path())->step, 3);
   EXPECT_EQ(read_checkpoint(folder / checkpoint_name(50)).not_finite, "/model/bad");
-}
-
-TEST_F(CheckpointStoreTest, KeepsWhatItWroteBesideLaterSteps) {
-  for (const std::int64_t step : {100, 101, 102})
-    write_checkpoint(folder / checkpoint_name(step), scored(step, NAN));
-  CheckpointStore store({folder.path(), 2}, timeline);
-  store.save(scored(5, NAN));
-  store.wait();
-  EXPECT_THAT(steps_in(folder.path()), ElementsAre(102, 101, 5));
 }
 
 TEST_F(CheckpointStoreTest, LeavesOtherFilesAndOrdersByNumber) {
