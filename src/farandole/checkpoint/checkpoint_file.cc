@@ -4,7 +4,9 @@
 #include <bit>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <memory>
 #include <span>
+#include <system_error>
 #include <xxhash.h>
 
 #include "farandole/base/error.h"
@@ -243,11 +245,15 @@ Snapshot read_checkpoint_header(const std::filesystem::path& file) {
 Snapshot read_checkpoint(const std::filesystem::path& file, const ArrayMemory& memory) {
   auto checkpoint = open_checkpoint(file);
   auto& header = checkpoint.header;
+  // All arrays share one piece of memory, in which small ones have huge pages, too.
+  std::error_code unknown;
+  const auto file_bytes = std::filesystem::file_size(file, unknown);
+  const auto block = std::make_shared<MemoryBlock>(unknown ? 0 : file_bytes);
   for (std::size_t i = 0; i < checkpoint.stored.size(); ++i) {
     auto& array = header.arrays[i];
     std::span<std::byte> bytes = memory ? memory(array) : std::span<std::byte>();
     if (bytes.empty()) {
-      array.bytes.resize(bytes_of(array));
+      array.bytes = Bytes(bytes_of(array), LargeAllocator<std::byte>(block));
       bytes = array.bytes;
     }
     if (!read_array(checkpoint.stored[i], bytes) && header.not_finite.empty()) header.not_finite = array.path;
