@@ -12,7 +12,7 @@ namespace farandole {
 namespace {
 
 constexpr std::size_t window_bytes = std::size_t{512} << 10;
-constexpr std::size_t block_bytes = std::size_t{192} << 10;
+constexpr std::size_t least_window_bytes = std::size_t{192} << 10;
 constexpr std::size_t max_value_bytes = std::size_t{256} << 20;
 constexpr std::size_t max_event_bytes = std::size_t{1} << 20;
 constexpr std::size_t max_other_data_bytes = std::size_t{4} << 20;
@@ -35,7 +35,7 @@ std::string at_byte(std::uint64_t offset) {
 
 }  // namespace
 
-TraceWindow::TraceWindow(const std::filesystem::path& file) : buffer_(1 + window_bytes + padding) {
+TraceWindow::TraceWindow(const std::filesystem::path& file) : buffer_(window_bytes) {
   std::error_code ignored;
   if (!std::filesystem::is_directory(file, ignored)) file_ = InflatedFile::open(file);
   if (file_ == nullptr)
@@ -49,15 +49,16 @@ void TraceWindow::consume(std::size_t bytes) {
 
 bool TraceWindow::refill() {
   if (at_end_) return false;
-  if (begin_ > 1) {
-    std::memmove(buffer_.data() + 1, data(), size());
-    end_ -= begin_ - 1;
-    begin_ = 1;
+  if (begin_ > 0) {
+    std::memmove(buffer_.data(), data(), size());
+    end_ -= begin_;
+    begin_ = 0;
   }
   if (end_ + padding == buffer_.size()) buffer_.resize(2 * buffer_.size());
   const std::size_t room = buffer_.size() - padding - end_;
   const std::size_t got = file_->read(buffer_.data() + end_, room);
   end_ += got;
+  buffer_[end_] = 0;
   at_end_ = got < room;
   return got > 0;
 }
@@ -220,7 +221,6 @@ void TraceScanner::reject() {
 // Consumes the text between events. Returns false if no event begins: at the end, or before text that
 // is not an event.
 bool TraceScanner::begin_event() {
-  uncover();
   window_.consume(std::exchange(pending_, 0));
   if (done_) return false;
   for (;;) {
@@ -239,55 +239,11 @@ bool TraceScanner::begin_event() {
   return false;
 }
 
-// The length up to the last "}" in reach that is followed by ", {"; it mostly ends an event. 0 if there is
-// none. If it ends something else, the block cannot be parsed, and next() is used instead.
-std::size_t TraceScanner::block_length() const {
-  const char* const text = window_.data();
-  std::size_t at = std::min(window_.size(), block_bytes);
-  const auto back_over_space = [&](std::size_t i) {
-    while (i > 0 && is_space(text[i - 1])) --i;
-    return i;
-  };
-  for (int tries = 0; tries < 64; ++tries) {
-    const auto open = std::string_view(text, at).rfind('{');
-    if (open == std::string_view::npos || open == 0) return 0;
-    const auto comma = back_over_space(open);
-    const auto close = comma > 0 && text[comma - 1] == ',' ? back_over_space(comma - 1) : 0;
-    if (close > 0 && text[close - 1] == '}') return close;
-    at = open;
-  }
-  return 0;
-}
-
 std::optional<RawEvent> TraceScanner::next_text() {
   if (!begin_event() || peek() != '{') return std::nullopt;
-  while (window_.size() < block_bytes && window_.refill()) {
+  while (window_.size() < least_window_bytes && window_.refill()) {
   }
   return RawEvent{{window_.data(), window_.size()}, offset()};
-}
-
-std::optional<RawEvent> TraceScanner::next_block() {
-  if (offset() + pending_ < no_block_before_ || !begin_event() || peek() != '{') return std::nullopt;
-  while (window_.size() < block_bytes && window_.refill()) {
-  }
-  const auto length = block_length();
-  if (length == 0) return std::nullopt;
-  char* const text = window_.data();
-  text[-1] = '[';
-  covered_ = std::exchange(text[length], ']');
-  pending_ = length;
-  return RawEvent{{text - 1, length + 2}, offset()};
-}
-
-void TraceScanner::uncover() {
-  if (covered_) window_.data()[pending_] = *covered_;
-  covered_.reset();
-}
-
-void TraceScanner::resume_at(std::size_t offset_in_block) {
-  uncover();
-  no_block_before_ = offset() + std::exchange(pending_, 0);
-  window_.consume(offset_in_block > 0 ? offset_in_block - 1 : 0);
 }
 
 std::optional<RawEvent> TraceScanner::next() {

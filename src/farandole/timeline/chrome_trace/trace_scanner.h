@@ -19,14 +19,12 @@ namespace farandole {
 // A sliding window over a file's uncompressed bytes. Compression with gzip is detected automatically.
 class TraceWindow {
  public:
-  // Number of readable bytes after the window's end, which simdjson needs.
-  static constexpr std::size_t padding = 64;
+  static constexpr std::size_t padding = 16;
 
   // Throws: UserError if the file cannot be opened.
   explicit TraceWindow(const std::filesystem::path& file);
 
-  // The byte before the window and the byte after it are writable too.
-  char* data() { return buffer_.data() + begin_; }
+  // A byte 0 follows the window, and `padding` bytes behind the window are readable.
   const char* data() const { return buffer_.data() + begin_; }
   std::size_t size() const { return end_ - begin_; }
   std::uint64_t offset() const { return offset_; }  // of data() in the uncompressed stream
@@ -39,14 +37,14 @@ class TraceWindow {
  private:
   std::unique_ptr<InflatedFile> file_;
   std::vector<char> buffer_;
-  std::size_t begin_ = 1;
-  std::size_t end_ = 1;
+  std::size_t begin_ = 0;
+  std::size_t end_ = 0;
   std::uint64_t offset_ = 0;
   bool at_end_ = false;
 };
 
 struct RawEvent {
-  // One JSON object or its damaged rest, followed by TraceWindow::padding readable bytes.
+  // One JSON object or its damaged rest. It lies within the window, behind which there is a byte 0.
   std::string_view text;
   std::uint64_t offset = 0;  // in the uncompressed stream
 };
@@ -64,15 +62,9 @@ class TraceScanner {
   std::optional<RawEvent> next();
   // Returns the text from the next event on, as far as it is in the window. RawEvent::text may end within an
   // event. The caller must call take() with the number of bytes of whole events that it has read, up to a
-  // closing bracket. Returns std::nullopt as next_block() does.
+  // closing bracket. Returns std::nullopt if next() must be called instead: at the end, and if no object begins.
   std::optional<RawEvent> next_text();
   void take(std::size_t bytes) { pending_ = bytes; }
-  // Returns several whole events as the JSON text of an array, which is valid until the next call. If one of
-  // them is damaged, resume_at() sets the event from which next() continues. Returns std::nullopt if next()
-  // must be called instead: at the end, and if the bounds of the events are not obvious.
-  std::optional<RawEvent> next_block();
-  // Goes back to byte `offset` of the block. next_block() returns std::nullopt until the end of the block.
-  void resume_at(std::size_t offset);
   // Rejects the event that next() returned as damaged. Reading continues at the next line that begins with an
   // object, even inside the event.
   void reject();
@@ -94,8 +86,6 @@ class TraceScanner {
   void read_keys_behind();
   void stop(const std::string& why);
   bool begin_event();
-  std::size_t block_length() const;
-  void uncover();
 
   TraceWindow window_;
   std::string other_data_;
@@ -103,9 +93,7 @@ class TraceScanner {
   std::string damage_;
   bool in_object_ = false;
   bool done_ = false;
-  std::size_t pending_ = 0;      // bytes of the event or block that was returned last
-  std::optional<char> covered_;  // the byte that the closing bracket of a block replaces
-  std::uint64_t no_block_before_ = 0;
+  std::size_t pending_ = 0;  // bytes of what was returned last
 };
 
 }  // namespace farandole

@@ -1,0 +1,79 @@
+// Reads one event of a Chrome trace from JSON text. One reader serves the traces of all programs: keys may stand in
+// any order, with any white space between them. It goes over the text once, and values that nobody needs are
+// passed over without being parsed. Used by trace_reader.cc.
+// Thread safety: none; use from one thread at a time.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "farandole/timeline/chrome_trace/trace_reader.h"
+
+namespace farandole {
+
+// The reason why one event is left out.
+struct EventDamage {
+  std::string why;
+};
+
+// All fields that an event of any kind may have. Which of them are required depends on the kind.
+struct EventFields {
+  char kind = 0;
+  TraceSpan span;  // without `collective` and `bytes`
+  bool has_pid = false, has_tid = false, has_start = false, has_duration = false;
+  bool named_thread = false;  // tid is a text
+  // The visitor does not want the event, so fields after kind and category were not read.
+  bool unwanted = false;
+
+  std::optional<std::uint64_t> sequence, communicator, bytes;  // arguments
+  std::string_view args_name, host;
+  std::optional<std::int64_t> rank;
+  bool has_rare_args =
+      false;  // one of those that only few events have, in `span.message` or in the line above
+
+  // Resets the fields for the next event. The rare arguments are cleared only if there were any.
+  void clear();
+};
+
+// What is known of the events of one category.
+struct TraceCategory {
+  bool used = false;  // false: the place is empty
+  std::string text;
+  Category category = Category::other;
+  bool wanted = true;          // by the visitor
+  bool has_idle_args = false;  // the arguments are not needed
+  bool is_kernel = false;      // of PyTorch's profiler
+};
+
+class EventReader {
+ public:
+  // The visitor is asked once which categories it wants.
+  explicit EventReader(const TraceVisitor& visitor) : visitor_(visitor) {}
+
+  // Reads the object that begins at `text`. A byte 0 must follow the text, and behind it 8 bytes must be readable. Returns the position behind the object.
+  // The fields are valid until the next call, as long as the text is. If the visitor does not want the event,
+  // only the fields are read that tell this. Keys must be written without escapes, as programs write them.
+  // Throws: EventDamage if the object is damaged, or does not end before the byte 0. Damage within a value that is
+  // not needed may remain unnoticed.
+  const char* read(const char* text);
+  EventFields& fields() { return fields_; }
+
+ private:
+  const TraceCategory& category_named(std::string_view text);
+
+  const TraceVisitor& visitor_;
+  EventFields fields_;
+  std::array<TraceCategory, 64> categories_;
+  std::deque<std::string> unescaped_;  // the event's texts that had escapes
+};
+
+// Converts "1234.567" microseconds to 1234567 ns exactly; further decimals are rounded to nearest. `text` must end with
+// a byte 0, or with another character that is in no number. Moves it behind the number.
+// std::nullopt if no JSON number begins there or it does not fit.
+std::optional<std::int64_t> nanoseconds_of(const char*& text);
+
+}  // namespace farandole
