@@ -14,10 +14,6 @@ LARGE_ROOMS = {
     "src/farandole/train": "the public headers of the library have their names from before there were rooms",
 }
 MUTUAL_INCLUDES = {
-    ("analyzer/metrics", "analyzer/model"),
-    ("timeline", "timeline/gpu"),
-    ("timeline", "timeline/merge"),
-    ("timeline", "timeline/recorder"),
 }
 
 rooms, problems, files = collections.Counter(), [], 0

@@ -13,7 +13,7 @@
 #include "farandole/launch/process/child_process.h"
 #include "farandole/launch/records/job_record.h"
 #include "farandole/launch/slurm/job_state.h"
-#include "farandole/timeline/run_progress.h"
+#include "farandole/timeline/recorder/run_progress.h"
 
 namespace farandole {
 namespace {

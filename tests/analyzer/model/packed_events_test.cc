@@ -7,7 +7,7 @@
 
 #include "lane.h"
 
-#include "farandole/analyzer/metrics/interval.h"
+#include "farandole/analyzer/model/interval.h"
 #include "farandole/analyzer/statistics/statistics.h"
 
 namespace farandole {

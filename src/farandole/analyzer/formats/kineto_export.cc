@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "farandole/analyzer/metrics/phases.h"
+#include "farandole/analyzer/model/phases.h"
 #include "farandole/base/error.h"
 #include "farandole/base/files/atomic_file.h"
 #include "farandole/timeline/chrome_trace/json_text.h"

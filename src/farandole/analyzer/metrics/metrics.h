@@ -11,8 +11,8 @@
 
 #include "farandole/analyzer/metrics/collectives.h"
 #include "farandole/analyzer/metrics/mpi_calls.h"
-#include "farandole/analyzer/metrics/phases.h"
 #include "farandole/analyzer/metrics/window.h"
+#include "farandole/analyzer/model/phases.h"
 #include "farandole/analyzer/model/run_model.h"
 #include "farandole/analyzer/statistics/statistics.h"
 

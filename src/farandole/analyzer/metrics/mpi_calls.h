@@ -7,15 +7,10 @@
 #include <string_view>
 #include <vector>
 
-#include "farandole/analyzer/metrics/interval.h"
+#include "farandole/analyzer/model/interval.h"
 #include "farandole/analyzer/model/run_model.h"
 
 namespace farandole {
-
-// Only MPI functions have names with this prefix.
-inline bool is_mpi_call(std::string_view name) {
-  return name.starts_with("MPI_");
-}
 
 // Returns the operation of a blocking collective, "allreduce" for MPI_Allreduce, and "" for other functions.
 std::string_view mpi_collective_of(std::string_view function);

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "farandole/analyzer/metrics/interval.h"
+#include "farandole/analyzer/model/interval.h"
 #include "farandole/analyzer/model/run_model.h"
 
 namespace farandole {

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "farandole/analyzer/metrics/phases.h"
+#include "farandole/analyzer/model/phases.h"
 #include "farandole/timeline/event.h"
 
 namespace farandole {

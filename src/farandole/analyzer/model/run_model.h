@@ -7,14 +7,20 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "farandole/analyzer/metrics/interval.h"
+#include "farandole/analyzer/model/interval.h"
 #include "farandole/analyzer/model/packed_events.h"
 #include "farandole/base/run/run_json.h"
 #include "farandole/timeline/chrome_trace/trace_reader.h"
 
 namespace farandole {
+
+// Only MPI functions, which the program calls itself, have names with this prefix.
+inline bool is_mpi_call(std::string_view name) {
+  return name.starts_with("MPI_");
+}
 
 struct StepSpan {
   std::int64_t number = 0;

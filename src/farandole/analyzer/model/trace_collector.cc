@@ -6,7 +6,6 @@
 #include <tuple>
 #include <utility>
 
-#include "farandole/analyzer/metrics/mpi_calls.h"
 #include "farandole/base/text/parse_number.h"
 
 namespace farandole {

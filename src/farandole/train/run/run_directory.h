@@ -10,7 +10,7 @@
 
 #include "farandole/base/run/run_files.h"
 #include "farandole/base/run/run_json.h"
-#include "farandole/timeline/run_progress.h"
+#include "farandole/timeline/recorder/run_progress.h"
 
 namespace farandole {
 

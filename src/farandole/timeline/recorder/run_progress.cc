@@ -1,4 +1,4 @@
-#include "farandole/timeline/run_progress.h"
+#include "farandole/timeline/recorder/run_progress.h"
 
 #include <algorithm>
 

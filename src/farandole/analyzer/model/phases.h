@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "farandole/analyzer/metrics/interval.h"
+#include "farandole/analyzer/model/interval.h"
 #include "farandole/timeline/event.h"
 
 namespace farandole {

@@ -1,4 +1,4 @@
-#include "farandole/analyzer/metrics/interval.h"
+#include "farandole/analyzer/model/interval.h"
 
 #include <algorithm>
 

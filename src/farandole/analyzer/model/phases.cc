@@ -1,4 +1,4 @@
-#include "farandole/analyzer/metrics/phases.h"
+#include "farandole/analyzer/model/phases.h"
 
 #include <algorithm>
 
