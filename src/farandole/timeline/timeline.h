@@ -18,7 +18,6 @@
 #include <string_view>
 
 #include "farandole/base/clock.h"
-#include "farandole/timeline/current_span.h"
 #include "farandole/timeline/event.h"
 #include "farandole/timeline/step_window.h"
 
@@ -54,6 +53,7 @@ struct OpenEvent;
 class InternedNames;
 class LaunchHistory;
 class RecorderRings;
+class Span;
 struct RoundTrip;
 
 class Timeline {
@@ -139,8 +139,19 @@ class Timeline {
   std::mutex clock_mutex_;
 };
 
+// Which spans a thread is in, innermost first. The thread sets it for spans that are recorded and, while it
+// is watched, for all spans. Farandole's own.
+// Thread safety: none; use from one thread at a time. Other threads may read the category, and nothing else.
+struct CurrentSpan {
+  bool watched = false;  // set by the thread itself
+  std::atomic<const Span*> innermost{nullptr};
+  std::atomic<Category> category{Category::other};  // of the innermost span; valid only if there is one
+};
+
+inline constinit thread_local CurrentSpan current_span;
+
 // Records the time between its construction and its destruction. Until then it is the current activity of its
-// thread if it is recorded or watched (current_span.h). `name` must be a string literal or outlive the span.
+// thread if it is recorded or watched (CurrentSpan). `name` must be a string literal or outlive the span.
 // A span must be on the stack of the thread that created it.
 class Span {
  public:

@@ -15,7 +15,6 @@
 
 #include "farandole/base/error.h"
 #include "farandole/base/files/temporary_folder.h"
-#include "farandole/timeline/chrome_trace/json_text.h"
 #include "farandole/timeline/gzip/gzip_writer.h"
 
 namespace farandole {

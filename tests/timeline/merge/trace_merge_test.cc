@@ -16,7 +16,7 @@
 #include "farandole/base/error.h"
 #include "farandole/base/files/temporary_folder.h"
 #include "farandole/timeline/chrome_trace/trace_writer.h"
-#include "farandole/timeline/merge/meetings.h"
+#include "farandole/timeline/merge/clock_refinement.h"
 
 namespace farandole {
 namespace {

@@ -9,7 +9,7 @@
 #include "farandole/analyzer/model/phases.h"
 #include "farandole/base/error.h"
 #include "farandole/base/files/atomic_file.h"
-#include "farandole/timeline/chrome_trace/json_text.h"
+#include "farandole/timeline/chrome_trace/trace_writer.h"
 #include "farandole/timeline/gzip/gzip_writer.h"
 
 namespace farandole {

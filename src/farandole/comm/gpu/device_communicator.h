@@ -12,7 +12,7 @@
 #include "farandole/comm/communicator.h"
 #include "farandole/comm/gpu/gpu_runtime.h"
 #include "farandole/comm/watch/collective_registry.h"
-#include "farandole/timeline/gpu/collective_launches.h"
+#include "farandole/timeline/gpu/launch_history.h"
 
 namespace farandole {
 

@@ -11,7 +11,7 @@
 #include <sys/types.h>
 #include <vector>
 
-#include "farandole/timeline/current_span.h"
+#include "farandole/timeline/timeline.h"
 
 namespace farandole {
 

@@ -17,6 +17,10 @@
 
 namespace farandole {
 
+// Appends `text` with quotation marks and escapes (RFC 8259). Each byte that is not UTF-8
+// (RFC 3629) becomes U+FFFD.
+void append_json_text(fmt::memory_buffer& to, std::string_view text);
+
 // Times are on rank 0's clock, relative to the trace's start. Negative times become 0. Texts may contain
 // anything: they are escaped, and bytes that are not UTF-8 become U+FFFD. The spans of a thread must be
 // nested or disjoint, and a span must come before the spans inside it, because the viewers require this.

@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "farandole/timeline/gpu/collective_launches.h"
+#include "farandole/timeline/gpu/launch_history.h"
 #include "farandole/timeline/timeline.h"
 
 namespace farandole {

@@ -1,5 +1,7 @@
 #include "farandole/timeline/gpu/launch_history.h"
 
+#include <algorithm>
+
 namespace farandole {
 
 LaunchHistory::LaunchHistory() : marks_(std::make_unique<Mark[]>(kept)) {}
@@ -41,6 +43,20 @@ TrainingPlace LaunchHistory::place_at(std::int64_t at_ns) const noexcept {
   const auto phase = mark.phase.load(std::memory_order_acquire);
   if (count_.load(std::memory_order_acquire) >= first - 1 + kept) return {};  // overwritten during the search
   return {step, phase == no_phase ? std::nullopt : std::optional(static_cast<Category>(phase))};
+}
+
+void CollectiveLaunches::add(std::string_view name, std::int64_t begin_ns, std::int64_t end_ns) {
+  const std::lock_guard lock(mutex_);
+  launches_.push_back({std::string(name), begin_ns, end_ns});
+  if (launches_.size() > kept) launches_.pop_front();
+}
+
+std::optional<std::string> CollectiveLaunches::at(std::int64_t ns) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = std::partition_point(launches_.begin(), launches_.end(),
+                                          [&](const Launch& launch) { return launch.end_ns < ns; });
+  if (found == launches_.end() || found->begin_ns > ns) return std::nullopt;
+  return found->name;
 }
 
 }  // namespace farandole

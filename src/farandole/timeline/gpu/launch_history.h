@@ -1,19 +1,45 @@
-// The step and phase of the training thread at past times. GPU work is assigned to the step and phase of its
-// launch time, whichever thread launched it (for example autograd's).
-// Thread safety: none; use from one thread at a time. This thread marks and never waits. Any thread
-// may call place_at().
+// What the process was doing at past times, when it launched the work of its GPUs.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <string>
+#include <string_view>
 
 #include "farandole/timeline/event.h"
 
 namespace farandole {
 
+// Which collective of GPUs was being launched at past times. NCCL's kernels have the names of algorithms;
+// with this, they get the names of buckets. NCCL may launch a kernel on a thread of its own, but does so
+// before the call has returned.
+// Thread safety: any thread may call this at any time.
+class CollectiveLaunches {
+ public:
+  // Times do not decrease from call to call.
+  void add(std::string_view name, std::int64_t begin_ns, std::int64_t end_ns);
+  // No value if none was being launched, or if it is too long ago.
+  std::optional<std::string> at(std::int64_t ns) const;
+
+ private:
+  static constexpr std::size_t kept = 1 << 14;  // enough for hundreds of steps
+  struct Launch {
+    std::string name;
+    std::int64_t begin_ns, end_ns;
+  };
+  mutable std::mutex mutex_;
+  std::deque<Launch> launches_;  // oldest first
+};
+
+// The step and phase of the training thread at past times. GPU work is assigned to the step and phase of its
+// launch time, whichever thread launched it (for example autograd's).
+// Thread safety: none; use from one thread at a time. This thread marks and never waits. Any thread
+// may call place_at().
 class LaunchHistory {
  public:
   LaunchHistory();

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "farandole/timeline/clock/clock_model.h"
-#include "farandole/timeline/merge/meetings.h"
+#include "farandole/timeline/merge/clock_refinement.h"
 #include "farandole/timeline/recorder/recorder_file.h"
 #include "farandole/timeline/timeline.h"
 

@@ -7,14 +7,18 @@
 #include <set>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "farandole/base/error.h"
 #include "farandole/base/files/file_bytes.h"
 #include "farandole/base/files/staging_file.h"
+#include "farandole/base/host.h"
 #include "farandole/base/run/run_files.h"
 #include "farandole/base/text/phrases.h"
 #include "farandole/timeline/merge/rank_choice.h"
 #include "farandole/timeline/merge/record_source.h"
+#include "farandole/timeline/merge/trace_merge.h"
+#include "farandole/timeline/run_timeline.h"
 
 namespace farandole {
 namespace {
@@ -197,6 +201,33 @@ std::string earlier_starts_text(std::size_t recorders) {
   if (recorders == 0) return "";
   return fmt::format("{} flight recorder{} of an earlier start: left out", recorders,
                      recorders == 1 ? " is" : "s are");
+}
+
+TimelineOptions run_timeline(const std::filesystem::path& run_dir, int rank, int world_size) {
+  TimelineOptions options;
+  options.file = recorder_file(run_dir, rank);
+  options.rank = rank;
+  options.world_size = world_size;
+  options.host = host_name();
+  return options;
+}
+
+MergedRun merge_run(const std::filesystem::path& run_dir, const std::filesystem::path& output,
+                    std::size_t merge_limit) {
+  RunMergeOptions options;
+  options.merge_limit = merge_limit;
+  auto run = open_run(recorder_files(run_dir), options);
+  MergedRun merged;
+  merged.trace = output.empty() ? run_dir / "timeline.json.gz" : output;
+  for (auto& file : run.files)
+    merged.problems.insert(merged.problems.end(), file.problems.begin(), file.problems.end());
+  if (!run.missing.empty()) merged.problems.push_back(run.missing);
+  const auto result = merge_timelines(std::move(run.ranks), merged.trace);
+  merged.events = result.events;
+  merged.overwritten = result.overwritten;
+  merged.dropped = result.dropped;
+  merged.damaged = result.damaged;
+  return merged;
 }
 
 }  // namespace farandole

@@ -56,7 +56,7 @@ struct MergeResult {
 // Writes the trace of `ranks` to `output`, in rank order. `ranks` may be in any order and incomplete. The
 // earliest event has ts 0. Clocks are refined by causality (clock_refinement.h). Sources are read one after
 // the other, so memory is bounded by one block, the table of linked collectives, the infos of the ranks with
-// their samples of collectives (meetings.h), and the writer. After a failure, `output` is unchanged.
+// their samples of collectives (Meetings), and the writer. After a failure, `output` is unchanged.
 // Throws: UserError if a rank is given twice or no rank is given.
 // Throws: Error if writing fails, and the errors of the sources.
 MergeResult merge_timelines(std::vector<RankTimeline> ranks, const std::filesystem::path& output,

@@ -16,7 +16,6 @@
 #include <utility>
 #include <vector>
 
-#include "farandole/timeline/gpu/collective_launches.h"
 #include "farandole/timeline/gpu/launch_history.h"
 #include "farandole/timeline/timeline.h"
 
