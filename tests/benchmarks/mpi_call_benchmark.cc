@@ -39,7 +39,7 @@ BENCHMARK(not_recorded);
 
 void recorded(benchmark::State& state) {
   const auto send_calls_to =
-      reinterpret_cast<decltype(&farandole_trace_mpi_calls_2)>(symbol("farandole_trace_mpi_calls_2"));
+      reinterpret_cast<decltype(&farandole_trace_mpi_calls_3)>(symbol("farandole_trace_mpi_calls_3"));
   const TemporaryFolder folder(std::filesystem::temp_directory_path());
   TimelineOptions options;
   options.file = folder / "mpi-calls.ftl";

@@ -1,6 +1,8 @@
 #include "farandole/timeline/mpi_trace.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cstddef>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -30,8 +32,7 @@ TimelineOptions mpi_options_in(const TemporaryFolder& folder) {
 
 MpiCall polled() {
   MpiCall call;
-  call.details = MpiCall::has_polls;
-  call.bytes = 1;
+  call.polls = 1;
   return call;
 }
 
@@ -51,7 +52,6 @@ std::vector<Record> records_of(const TemporaryFolder& folder) {
 TEST(MpiTrace, KeepsWhatIsKnownOfACall) {
   const TemporaryFolder folder;
   MpiCall what;
-  what.details = MpiCall::has_bytes | MpiCall::has_peer | MpiCall::has_tag | MpiCall::has_ranks;
   what.bytes = std::uint64_t{1} << 41;
   what.peer = 131'071;
   what.tag = 2'000'000'000;
@@ -66,12 +66,12 @@ TEST(MpiTrace, KeepsWhatIsKnownOfACall) {
   const auto records = records_of(folder);
   ASSERT_EQ(records.size(), 2u);
   const MpiCall kept = records[0].mpi_call();
-  EXPECT_EQ(kept.details, what.details);
   EXPECT_EQ(kept.bytes, what.bytes);
   EXPECT_EQ(kept.peer, what.peer);
   EXPECT_EQ(kept.tag, what.tag);
   EXPECT_EQ(kept.ranks, what.ranks);
-  EXPECT_EQ(records[1].mpi_call().details, 0);
+  EXPECT_FALSE(kept.root || kept.requests || kept.polls > 0);
+  EXPECT_FALSE(records[1].mpi_call().bytes || records[1].mpi_call().ranks);
 
   const auto trace = folder / "trace.json.gz";
   merge_timelines(open_run(recorder_files(folder.path()), {}).ranks, trace);
@@ -90,6 +90,28 @@ TEST(MpiTrace, KeepsWhatIsKnownOfACall) {
   EXPECT_EQ(bytes.other, 0u);
 }
 
+TEST(MpiTrace, ReadsTheRecordsOfEarlierVersions) {
+  const auto record = [](std::uint64_t payload, std::uint32_t operation, std::uint32_t sequence,
+                         std::uint64_t details, std::uint64_t peer) {
+    constexpr std::uint64_t span = 1, communication = 4;
+    return std::bit_cast<Record>(
+        std::array<std::uint64_t, 8>{1'000, 2'000, 3, payload, 7 | std::uint64_t{operation} << 32, sequence,
+                                     span | communication << 8 | details << 16 | peer << 32, 0});
+  };
+  const MpiCall sent = record(40, 3, 8, 1 | 2 | 8 | 16, 5).mpi_call();
+  EXPECT_EQ(sent.bytes, 40u);
+  EXPECT_EQ(sent.peer, 5);
+  EXPECT_EQ(sent.tag, 8);
+  EXPECT_EQ(sent.ranks, 3u);
+  EXPECT_FALSE(sent.root || sent.requests || sent.polls > 0);
+  const MpiCall broadcast = record(40, 3, 0, 1 | 4 | 16, 2).mpi_call();
+  EXPECT_EQ(broadcast.root, 2);
+  EXPECT_FALSE(broadcast.peer || broadcast.tag);
+  EXPECT_EQ(record(0, 2, 0, 32, 0).mpi_call().requests, 2u);
+  EXPECT_EQ(record(5'000, 0, 0, 128, 0).mpi_call().polls, 5'000u);
+  EXPECT_EQ(record(5'000, 0, 0, 64, 0).mpi_call().polls, 0u) << "of versions that counted in another way";
+}
+
 // How many polls become one record depends on the machine. The number of polls does not.
 TEST(MpiTrace, CountsAllPolls) {
   const TemporaryFolder folder;
@@ -100,7 +122,7 @@ TEST(MpiTrace, CountsAllPolls) {
     for (std::uint64_t i = 0; i < polls; ++i) call(timeline, "MPI_Test", polled());
   }
   std::uint64_t counted = 0;
-  for (const auto& record : records_of(folder)) counted += record.mpi_call().bytes;
+  for (const auto& record : records_of(folder)) counted += record.mpi_call().polls;
   EXPECT_EQ(counted, polls);
 }
 
@@ -112,8 +134,7 @@ TEST(MpiTrace, APollSoonAfterTheLastOneExtendsItsRecord) {
     const auto poll = [&](std::int64_t start_ns, std::int64_t end_ns) {
       Record record{};
       record.kind = RecordKind::span;
-      record.details = MpiCall::has_polls;
-      record.payload = 1;
+      record.set_mpi_call(polled());
       record.start_ns = start_ns;
       record.end_ns = end_ns;
       if (rings->extends_last(record)) return true;
@@ -129,8 +150,8 @@ TEST(MpiTrace, APollSoonAfterTheLastOneExtendsItsRecord) {
   ASSERT_EQ(records.size(), 2u);
   EXPECT_EQ(records[0].start_ns, 1'000);
   EXPECT_EQ(records[0].end_ns, 9'000);
-  EXPECT_EQ(records[0].mpi_call().bytes, 3u);
-  EXPECT_EQ(records[1].mpi_call().bytes, 1u);
+  EXPECT_EQ(records[0].mpi_call().polls, 3u);
+  EXPECT_EQ(records[1].mpi_call().polls, 1u);
 }
 
 TEST(MpiTrace, PollsOfDifferentPlacesStayApart) {
@@ -159,7 +180,7 @@ TEST(MpiTrace, PollsOfDifferentPlacesStayApart) {
   });
   ASSERT_NE(forward, records.end());
   for (const auto& record : records) {
-    counted += record.mpi_call().bytes;
+    counted += record.mpi_call().polls;
     const bool inside = record.start_ns >= forward->start_ns && record.end_ns <= forward->end_ns;
     EXPECT_TRUE(inside || record.end_ns <= forward->start_ns || record.start_ns >= forward->end_ns);
   }

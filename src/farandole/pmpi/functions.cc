@@ -1,13 +1,23 @@
 // MPI's functions under the names that the program calls, generated from the table. Each one
-// calls its PMPI_ function.
+// calls its PMPI_ function and records the call.
 // Thread safety: any thread may call this at any time. MPI limits this as for its own functions.
 #include <mpi.h>
 #include <tuple>
 
-#include "farandole/pmpi/collective_shapes.h"
 #include "farandole/pmpi/recorded_call.h"
+#include "farandole/pmpi/shapes.h"
 
 namespace farandole::pmpi {
+
+constinit std::atomic<const MpiTraceSink*> sink{nullptr};
+constinit thread_local bool RecordedCall::inside_ = false;
+
+RecordedCall::RecordedCall(Category category, const char* name) noexcept
+    : sink_(sink.load(std::memory_order_acquire)) {
+  if (sink_ == nullptr || inside_ || !sink_->begin(sink_->timeline, category, name, span_)) return;
+  begun_ = inside_ = true;
+}
+
 namespace {
 
 template <class Function>
@@ -51,18 +61,16 @@ using Parameter = typename ParametersOf<Function>::template Type<i>;
 #define A12 A11, a11
 #define A13 A12, a12
 
-#define FARANDOLE_MPI_CALL(name, count, Shape)                                         \
-  extern "C" int MPI_##name(P##count(name)) {                                          \
-    return call<Shape>(Category::communication, "MPI_" #name, &PMPI_##name, A##count); \
+#define FARANDOLE_WRAP(category, name, count, Shape)                    \
+  extern "C" int MPI_##name(P##count(name)) {                           \
+    return call<Shape>(category, "MPI_" #name, &PMPI_##name, A##count); \
   }
+#define FARANDOLE_MPI_CALL(name, count, Shape) FARANDOLE_WRAP(Category::communication, name, count, Shape)
+#define FARANDOLE_MPI_OTHER_CALL(name, count, Shape) FARANDOLE_WRAP(Category::other, name, count, Shape)
 #include "farandole/comm/mpi/mpi_calls.inc"
-#undef FARANDOLE_MPI_CALL
-
-#define FARANDOLE_MPI_CALL(name, count, Shape)                                 \
-  extern "C" int MPI_##name(P##count(name)) {                                  \
-    return call<Shape>(Category::other, "MPI_" #name, &PMPI_##name, A##count); \
-  }
-#include "farandole/comm/mpi/mpi_file_calls.inc"
-#undef FARANDOLE_MPI_CALL
 
 }  // namespace farandole::pmpi
+
+extern "C" void farandole_trace_mpi_calls_3(const farandole::MpiTraceSink* sink) {
+  farandole::pmpi::sink.store(sink, std::memory_order_release);
+}

@@ -51,25 +51,15 @@ struct Collective {
   std::uint64_t bytes = 0;  // payload of this rank; of an all-gather, that of all ranks
 };
 
-// What is known of an MPI call of the program beside its name and time. Unknown fields are 0.
+// What is known of an MPI call of the program beside its name and time.
 struct MpiCall {
-  enum Detail : std::uint16_t {
-    has_bytes = 1,
-    has_peer = 2,
-    has_root = 4,
-    has_tag = 8,
-    has_ranks = 16,
-    has_requests = 32,
-    // 64 meant polls in records of older writers, which are then shown as single calls.
-    has_polls = 128,
-  };
-  std::uint16_t details = 0;  // which of the following fields are valid
-  std::int32_t peer = 0;      // or the root; ranks of the call's communicator
-  std::int32_t tag = 0;
-  std::uint32_t ranks = 0;  // of the communicator; or the number of requests that the call waits for
-  std::uint64_t bytes = 0;  // or the number of consecutive calls without success that this record stands for
-
-  bool has(Detail detail) const { return (details & detail) != 0; }
+  std::optional<std::uint64_t> bytes;
+  std::optional<std::int32_t> peer, root;  // ranks of the call's communicator
+  std::optional<std::int32_t> tag;
+  std::optional<std::uint32_t> ranks;     // of the communicator
+  std::optional<std::uint32_t> requests;  // that the call waits for
+  // Consecutive calls without success that this one stands for; the fields above are then empty.
+  std::uint64_t polls = 0;
 };
 
 // The format of the Chrome trace that rank 0 publishes (timeline.json.gz):

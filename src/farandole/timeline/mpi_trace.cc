@@ -26,8 +26,8 @@ void end(void* memory, const MpiCall& what) noexcept {
 
 // If the library is preloaded, it is in the process before main() begins.
 void send_calls_to(const MpiTraceSink* sink) {
-  if (void* const found = ::dlsym(RTLD_DEFAULT, "farandole_trace_mpi_calls_2"); found != nullptr)
-    reinterpret_cast<decltype(&farandole_trace_mpi_calls_2)>(found)(sink);
+  if (void* const found = ::dlsym(RTLD_DEFAULT, "farandole_trace_mpi_calls_3"); found != nullptr)
+    reinterpret_cast<decltype(&farandole_trace_mpi_calls_3)>(found)(sink);
 }
 
 }  // namespace

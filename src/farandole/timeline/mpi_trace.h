@@ -25,7 +25,7 @@ MpiTraceSink sink_into(Timeline& timeline);
 
 // A function of the preloaded library. Its digit must change together with MpiTraceSink and MpiCall. After a
 // call with nullptr, no calls are recorded.
-extern "C" void farandole_trace_mpi_calls_2(const MpiTraceSink* sink);
+extern "C" void farandole_trace_mpi_calls_3(const MpiTraceSink* sink);
 
 // If the library is preloaded, sends the MPI calls to `timeline` during the lifetime of this object.
 // Thread safety: none; use from one thread at a time. No other thread may be in an MPI call while

@@ -131,8 +131,7 @@ TEST(KilledProcess, LeavesASoundRecordThatWasGrowing) {
       Timeline timeline(options);
       const MpiTraceSink sink = sink_into(timeline);
       MpiCall call;
-      call.details = MpiCall::has_polls;
-      call.bytes = 1;
+      call.polls = 1;
       alignas(8) std::array<std::byte, MpiTraceSink::span_bytes> span;
       for (std::int64_t i = 0;; ++i) {
         if (sink.begin(&timeline, Category::communication, "MPI_Test", span.data()))

@@ -28,9 +28,9 @@ class RankRecords {
  private:
   void take(const Record& record) {
     ++events_;
-    if (record.kind == RecordKind::instant && record.payload > 0)
+    if (record.kind == RecordKind::instant && record.bytes() > 0)
       collector_.instant({info_.rank, record.track, info_.names.at(record.name),
-                          rank_.clock.to_reference(record.start_ns) - origin_ns_, record.payload});
+                          rank_.clock.to_reference(record.start_ns) - origin_ns_, record.bytes()});
     if (record.kind != RecordKind::span && record.kind != RecordKind::collective) return;
     TraceSpan span;
     span.pid = info_.rank;
@@ -45,10 +45,11 @@ class RankRecords {
     span.phase = record.launched_in();
     if (record.kind == RecordKind::collective) {
       span.operation = info_.names.at(record.operation);
-      span.collective = {record.sequence, record.communicator, record.payload};
+      span.collective = record.collective();
     }
-    span.bytes = record.mpi_call().has(MpiCall::has_bytes) ? record.payload : 0;
-    if (record.mpi_call().has(MpiCall::has_ranks)) span.message.ranks = record.mpi_call().ranks;
+    const MpiCall call = record.mpi_call();
+    span.bytes = call.bytes.value_or(0);
+    span.message.ranks = call.ranks;
     collector_.span(span);
   }
 

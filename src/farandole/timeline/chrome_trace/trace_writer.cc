@@ -169,15 +169,14 @@ void TraceWriter::span(Place place, Interval when, const SpanFacts& what) {
     at = put(put(put(at, std::exchange(before, ",")), R"("phase":")"), name_of(*what.phase));
     *at++ = '"';
   }
-  if (const MpiCall& call = what.call; call.details != 0) {
-    if (call.has(MpiCall::has_bytes)) argument(R"("bytes":)", static_cast<std::int64_t>(call.bytes));
-    if (call.has(MpiCall::has_peer)) argument(R"("peer":)", call.peer);
-    if (call.has(MpiCall::has_root)) argument(R"("root":)", call.peer);
-    if (call.has(MpiCall::has_tag)) argument(R"("tag":)", call.tag);
-    if (call.has(MpiCall::has_ranks)) argument(R"("ranks":)", call.ranks);
-    if (call.has(MpiCall::has_requests)) argument(R"("requests":)", call.ranks);
-    if (call.has(MpiCall::has_polls)) argument(R"("polls":)", static_cast<std::int64_t>(call.bytes));
-  }
+  const MpiCall& call = what.call;
+  if (call.bytes) argument(R"("bytes":)", static_cast<std::int64_t>(*call.bytes));
+  if (call.peer) argument(R"("peer":)", *call.peer);
+  if (call.root) argument(R"("root":)", *call.root);
+  if (call.tag) argument(R"("tag":)", *call.tag);
+  if (call.ranks) argument(R"("ranks":)", *call.ranks);
+  if (call.requests) argument(R"("requests":)", *call.requests);
+  if (call.polls > 0) argument(R"("polls":)", static_cast<std::int64_t>(call.polls));
   if (before == ",") *at++ = '}';
   *at++ = '}';
   end_event(at);

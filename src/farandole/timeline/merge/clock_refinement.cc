@@ -297,18 +297,19 @@ Meetings::Meetings(std::span<const std::string> names, std::size_t most) : most_
                             synchronising.end());
 }
 
-void Meetings::add(const Record& collective) {
-  if (!synchronises_.at(collective.operation) || collective.sequence % stride_ != 0) return;
+void Meetings::add(const Record& record) {
+  const Collective collective = record.collective();
+  if (!synchronises_.at(record.operation) || collective.sequence % stride_ != 0) return;
   if (meetings_.size() >= most_) {
     // Many groups of ranks can have a collective with the same number, which no stride separates.
     if (stride_ > UINT32_MAX) return;
     stride_ *= 2;
     std::erase_if(meetings_,
                   [this](const Meeting& meeting) { return (meeting.key & UINT32_MAX) % stride_ != 0; });
-    return add(collective);
+    return add(record);
   }
-  meetings_.push_back({std::uint64_t{collective.communicator} << 32 | collective.sequence,
-                       collective.start_ns, collective.end_ns});
+  meetings_.push_back(
+      {std::uint64_t{collective.communicator} << 32 | collective.sequence, record.start_ns, record.end_ns});
 }
 
 }  // namespace farandole

@@ -37,7 +37,7 @@ class Meetings {
  public:
   // `names` are the names in the recorder's file; Record::operation is an index into them.
   Meetings(std::span<const std::string> names, std::size_t most);
-  void add(const Record& collective);
+  void add(const Record& record);  // of a collective
   std::vector<Meeting> take() && { return std::move(meetings_); }
 
  private:

@@ -167,13 +167,13 @@ class RankMerger {
         return trace_.span(place, nested(record),
                            {record.category, name, record.step, record.launched_in(), record.mpi_call()});
       case RecordKind::collective: {
-        const Collective what{record.sequence, record.communicator, record.payload};
+        const Collective what = record.collective();
         const TraceWriter::Interval when = nested(record);
         links_.add(what, place, when.start_ns);
         return trace_.collective(place, name, info_.names.at(record.operation), what, record.step, when);
       }
       case RecordKind::instant:
-        return trace_.instant(place, name, to_trace(record.start_ns), record.payload);
+        return trace_.instant(place, name, to_trace(record.start_ns), record.bytes());
       case RecordKind::counter:
         return trace_.counter(info_.rank, name, to_trace(record.start_ns), record.value());
     }

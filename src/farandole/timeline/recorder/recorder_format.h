@@ -24,37 +24,94 @@ namespace farandole {
 
 enum class RecordKind : std::uint8_t { none, span, collective, instant, counter };
 
-// One event: a cache line.
+// One event: a cache line. What the fields mean that have no comment depends on the kind of the event. The functions
+// write and read them as a whole.
 struct Record {
+  // Which fields of an MPI call are set.
+  enum MpiDetail : std::uint16_t {
+    has_bytes = 1,
+    has_peer = 2,
+    has_root = 4,
+    has_tag = 8,
+    has_ranks = 16,
+    has_requests = 32,
+    // 64 meant polls in records of older writers, which are then shown as single calls.
+    has_polls = 128,
+  };
+
   std::int64_t start_ns;  // CLOCK_MONOTONIC of the rank's host
   std::int64_t end_ns;    // equals start_ns for instants and counters
   std::int64_t step;      // -1 means outside of steps
-  std::uint64_t payload;  // collective, instant, MPI call: bytes; counter: bits of the double
+  std::uint64_t payload;
   std::uint32_t name;
-  std::uint32_t operation;     // a name; MPI call: ranks
-  std::uint32_t sequence;      // MPI call: tag
-  std::uint16_t communicator;  // span of GPU work: 1 + TrainingPlace::phase, or 0
-  std::uint16_t track;         // thread slot that shows the record, mostly that of the recording thread
+  std::uint32_t operation;
+  std::uint32_t sequence;
+  std::uint16_t communicator;
+  std::uint16_t track;  // thread slot that shows the record, mostly that of the recording thread
   RecordKind kind;
   Category category;
-  std::uint16_t details;  // of a span that is an MPI call of the program: MpiCall::details
-  std::uint32_t peer;     // MPI call
-  std::uint64_t check;    // record_check()
+  std::uint16_t details;  // MpiDetail; 0 if the event is not an MPI call of the program
+  std::uint32_t peer;
+  std::uint64_t check;  // record_check()
 
+  // A collective, with the name of its operation.
+  void set_collective(const Collective& what, std::uint32_t operation_name) {
+    sequence = what.sequence;
+    communicator = what.communicator;
+    payload = what.bytes;
+    operation = operation_name;
+  }
+  Collective collective() const { return {sequence, communicator, payload}; }
+  // 0 if the record has no operation.
+  std::uint32_t operation_name() const { return kind == RecordKind::span && details != 0 ? 0 : operation; }
+
+  // An instant; 0 if it is not about bytes.
+  void set_bytes(std::uint64_t bytes) { payload = bytes; }
+  std::uint64_t bytes() const { return payload; }
+
+  // A counter.
+  void set_value(double value) { payload = std::bit_cast<std::uint64_t>(value); }
   double value() const { return std::bit_cast<double>(payload); }
+
+  // A span of GPU work: the phase that launched it.
+  void set_launched_in(Category phase) {
+    communicator = static_cast<std::uint16_t>(1 + static_cast<int>(phase));
+  }
   std::optional<Category> launched_in() const {
     if (kind != RecordKind::span || communicator == 0 || communicator > category_names.size())
       return std::nullopt;
     return static_cast<Category>(communicator - 1);
   }
-  bool is_mpi_call() const { return kind == RecordKind::span && details != 0; }
-  // The name of the operation, if the record has one.
-  std::uint32_t operation_name() const { return is_mpi_call() ? 0 : operation; }
-  // The details of an MPI call; empty if the span is not an MPI call.
+
+  // A span that is an MPI call of the program. Empty for other records.
+  void set_mpi_call(const MpiCall& call) {
+    const auto set = [this](MpiDetail detail, const auto& value, auto& field) {
+      if (!value) return;
+      details = static_cast<std::uint16_t>(details | detail);
+      field = static_cast<std::remove_reference_t<decltype(field)>>(*value);
+    };
+    set(has_bytes, call.bytes, payload);
+    set(has_peer, call.peer, peer);
+    set(has_root, call.root, peer);
+    set(has_tag, call.tag, sequence);
+    set(has_ranks, call.ranks, operation);
+    set(has_requests, call.requests, operation);
+    set(has_polls, call.polls > 0 ? &call.polls : nullptr, payload);
+  }
   MpiCall mpi_call() const {
-    if (!is_mpi_call()) return {};
-    return {details, static_cast<std::int32_t>(peer), static_cast<std::int32_t>(sequence), operation,
-            payload};
+    MpiCall call;
+    if (kind != RecordKind::span) return call;
+    const auto get = [this]<class Value>(MpiDetail detail, std::optional<Value>& value, auto field) {
+      if ((details & detail) != 0) value = static_cast<Value>(field);
+    };
+    get(has_bytes, call.bytes, payload);
+    get(has_peer, call.peer, peer);
+    get(has_root, call.root, peer);
+    get(has_tag, call.tag, sequence);
+    get(has_ranks, call.ranks, operation);
+    get(has_requests, call.requests, operation);
+    if ((details & has_polls) != 0) call.polls = payload;
+    return call;
   }
 };
 static_assert(sizeof(Record) == 64 && std::is_trivially_copyable_v<Record>);
@@ -69,7 +126,7 @@ inline std::uint64_t record_contents(const Record& r) {
   const std::uint64_t place = std::uint64_t{r.communicator} | std::uint64_t{r.track} << 16;
   const std::uint64_t kind = static_cast<std::uint64_t>(r.kind) |
                              static_cast<std::uint64_t>(r.category) << 8 | std::uint64_t{r.details} << 16;
-  const bool grows = (r.details & MpiCall::has_polls) != 0;
+  const bool grows = (r.details & Record::has_polls) != 0;
   return static_cast<std::uint64_t>(r.start_ns) ^
          std::rotl(grows ? 0 : static_cast<std::uint64_t>(r.end_ns), 9) ^
          std::rotl(static_cast<std::uint64_t>(r.step), 18) ^ std::rotl(grows ? 0 : r.payload, 27) ^

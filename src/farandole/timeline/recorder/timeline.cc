@@ -1,6 +1,5 @@
 #include "farandole/timeline/timeline.h"
 
-#include <bit>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -124,14 +123,10 @@ void Timeline::end(const Span& ended, const MpiCall& what, std::int64_t end_ns) 
   record.kind = RecordKind::span;
   record.category = ended.category_;
   record.name = ended.name_id_;
-  record.details = what.details;
-  record.payload = what.bytes;
-  record.operation = what.ranks;
-  record.sequence = static_cast<std::uint32_t>(what.tag);
-  record.peer = static_cast<std::uint32_t>(what.peer);
+  record.set_mpi_call(what);
   record.start_ns = ended.start_ns_;
   record.end_ns = end_ns;
-  if (!what.has(MpiCall::has_polls) || polled_in != ended.outer_ || !rings_->extends_last(record))
+  if (what.polls == 0 || polled_in != ended.outer_ || !rings_->extends_last(record))
     rings_->write(rings_->ring(), record.step, [&](Record& next) {
       record.track = next.track;
       next = record;
@@ -168,10 +163,7 @@ void Timeline::collective(const TrackId* track, NameId name, NameId operation, c
     record.kind = RecordKind::collective;
     record.category = Category::communication;
     record.name = name.value;
-    record.operation = operation.value;
-    record.sequence = what.sequence;
-    record.communicator = what.communicator;
-    record.payload = what.bytes;
+    record.set_collective(what, operation.value);
     record.start_ns = start_ns;
     record.end_ns = end_ns;
     if (track != nullptr) record.track = track->value;
@@ -198,7 +190,7 @@ void Timeline::instant(NameId name, std::int64_t at_ns, std::uint64_t bytes) noe
     record.kind = RecordKind::instant;
     record.category = Category::other;
     record.name = name.value;
-    record.payload = bytes;
+    record.set_bytes(bytes);
     record.start_ns = record.end_ns = at_ns;
   });
 }
@@ -209,7 +201,7 @@ void Timeline::counter(NameId name, double value, std::int64_t at_ns) noexcept {
     record.kind = RecordKind::counter;
     record.category = Category::other;
     record.name = name.value;
-    record.payload = std::bit_cast<std::uint64_t>(value);
+    record.set_value(value);
     record.start_ns = record.end_ns = at_ns;
   });
 }
@@ -228,8 +220,7 @@ void Timeline::span_on(TrackId track, Category category, NameId name, const Trai
   rings_->write(rings_->ring(), step, [&](Record& record) {
     fill_span(record, category, name.value, start_ns, end_ns);
     record.track = track.value;
-    if (launched_in.phase)
-      record.communicator = static_cast<std::uint16_t>(1 + static_cast<int>(*launched_in.phase));
+    if (launched_in.phase) record.set_launched_in(*launched_in.phase);
   });
 }
 

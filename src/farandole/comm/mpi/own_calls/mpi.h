@@ -8,11 +8,12 @@
 #define FARANDOLE_PRAGMA(text) _Pragma(#text)
 #define FARANDOLE_RENAME(old_name, new_name) FARANDOLE_PRAGMA(redefine_extname old_name new_name)
 #define FARANDOLE_MPI_CALL(name, count, shape) FARANDOLE_RENAME(MPI_##name, PMPI_##name)
+#define FARANDOLE_MPI_OTHER_CALL FARANDOLE_MPI_CALL
 #include "farandole/comm/mpi/mpi_calls.inc"
-#include "farandole/comm/mpi/mpi_file_calls.inc"
 FARANDOLE_MPI_CALL(Init, 2, )
 FARANDOLE_MPI_CALL(Init_thread, 4, )
 FARANDOLE_MPI_CALL(Finalize, 0, )
+#undef FARANDOLE_MPI_OTHER_CALL
 #undef FARANDOLE_MPI_CALL
 #undef FARANDOLE_RENAME
 #undef FARANDOLE_PRAGMA
