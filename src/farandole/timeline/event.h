@@ -45,10 +45,9 @@ struct TrainingPlace {
 // A collective's execution on one rank. The span starts when this rank enters the call; that
 // is the rank's arrival.
 struct Collective {
-  std::uint32_t sequence = 0;  // counts the collectives of one communicator, equal on all ranks
-  std::uint16_t communicator =
-      0;                    // which communicator, equal on all ranks; (communicator, sequence) links ranks
-  std::uint64_t bytes = 0;  // payload of this rank; of an all-gather, that of all ranks
+  std::uint32_t sequence = 0;      // counts the collectives of one communicator, equal on all ranks
+  std::uint16_t communicator = 0;  // also equal on all ranks; (communicator, sequence) links them
+  std::uint64_t bytes = 0;         // payload of this rank; of an all-gather, that of all ranks
 };
 
 // What is known of an MPI call of the program beside its name and time.

@@ -103,6 +103,7 @@ bool visit(EventFields& fields, TraceVisitor& visitor) {
   }
 }
 
+// Reads the events of each window in turn. An event that is damaged, or that the window cuts, is read once more alone.
 class Reader {
  public:
   Reader(const std::filesystem::path& file, TraceVisitor& visitor)

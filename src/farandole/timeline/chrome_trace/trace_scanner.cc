@@ -159,7 +159,7 @@ void TraceScanner::take_value_of(const std::string& key) {
 // the bracket of traceEvents.
 bool TraceScanner::find_events() {
   for (;;) {
-    if (!skip_space()) return stop("cut off"), false;
+    if (!skip_space()) break;
     if (peek() == ',') {
       window_.consume(1);
       continue;
@@ -167,9 +167,12 @@ bool TraceScanner::find_events() {
     if (peek() != '"') return false;
     const auto key = take_value(256);
     if (done_ || !skip_space()) return false;
-    if (peek() != ':') return stop("no colon after a key"), false;
+    if (peek() != ':') {
+      stop("no colon after a key");
+      return false;
+    }
     window_.consume(1);
-    if (!skip_space()) return stop("cut off"), false;
+    if (!skip_space()) break;
     if (key == "\"traceEvents\"" && peek() == '[') {
       window_.consume(1);
       return true;
@@ -177,6 +180,8 @@ bool TraceScanner::find_events() {
     take_value_of(key);
     if (done_) return false;
   }
+  stop("cut off");
+  return false;
 }
 
 // Reads the keys after the events. Only otherData is used; a second traceEvents is skipped as a value.

@@ -191,8 +191,8 @@ struct Header {
   std::int64_t end_monotonic_ns;      // 0 if the recorder was not closed (killed or still running)
   std::uint32_t next_chunk;           // next chunk of the pool; chunk_count if the pool is empty
   std::uint32_t reserved;
-  alignas(64) std::uint64_t
-      names_used;  // bytes of names: each a 16-bit length and that many bytes, ids from 0
+  // Bytes of names. Each name is a 16-bit length and that many bytes; ids count from 0.
+  alignas(64) std::uint64_t names_used;
 };
 static_assert(std::is_trivially_copyable_v<Header> && sizeof(Header) <= 4096);
 
