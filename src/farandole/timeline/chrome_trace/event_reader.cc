@@ -54,17 +54,11 @@ const char* skip_to(const char* at, Ends ends) {
   throw EventDamage{std::string(what) + why};
 }
 
-// The length of `word` is known to the compiler, which then compares as numbers.
-template <std::size_t n>
-bool is(std::string_view text, const char (&word)[n]) {
-  return text.size() == n - 1 && std::memcmp(text.data(), word, n - 1) == 0;
-}
-
 bool is_digit(char c) {
   return c >= '0' && c <= '9';
 }
 
-// Goes over JSON text that ends with a byte 0. Eight bytes behind it must be readable. Loops use a copy of `at_`, because
+// Goes over JSON text that ends with a byte 0, behind which EventReader::padding bytes must be readable. Loops use a copy of `at_`, because
 // the compiler would otherwise assume that the text changes it.
 class JsonCursor {
  public:
@@ -89,18 +83,31 @@ class JsonCursor {
     if (!skip(c)) damaged("a bracket, colon or comma is missing");
   }
 
-  // Calls `take` with each key; it must read the value. Once it returns false, the rest of the object is passed over.
+  // Calls `take` at each key. It must find out with key() which one it is, and read the value; or pass over both with
+  // skip_member(). Once it returns false, the rest of the object is passed over.
   template <class Take>
   void read_object(Take&& take) {
     expect('{');
     if (skip('}')) return;
     do {
       if (next() != '"') damaged("there is no key where one should be");
-      const auto key = skip_text();
-      expect(':');
-      if (!take(key.substr(1, key.size() - 2))) return skip_brackets(1);
+      if (!take()) return skip_brackets(1);
     } while (skip(','));
     expect('}');
+  }
+  // Passes the key if it is this one. Its length is known to the compiler, which compares it as numbers.
+  template <std::size_t n>
+  bool key(const char (&name)[n]) {
+    static_assert(n <= EventReader::padding);
+    if (std::memcmp(at_ + 1, name, n - 1) != 0 || at_[n] != '"') return false;
+    at_ += n + 1;
+    expect(':');
+    return true;
+  }
+  void skip_member() {
+    skip_text();
+    expect(':');
+    skip_value();
   }
   // `take` must read one element.
   template <class Take>
@@ -291,49 +298,50 @@ bool are_of_collective(std::string_view args) {
 }
 
 // Arguments that few events have.
-void read_rare_argument(JsonCursor& json, std::string_view key, EventFields& fields) {
+void read_rare_argument(JsonCursor& json, EventFields& fields) {
   fields.has_rare_args = true;
-  if (is(key, "name"))
+  const bool is_of_library = fields.span.name.find(':') != std::string_view::npos;  // "gloo:all_reduce"
+  if (json.key("name"))
     take_if(json, fields.args_name);
-  else if (is(key, "rank"))
+  else if (json.key("rank"))
     take_if(json, fields.rank);
-  else if (is(key, "host"))
+  else if (json.key("host"))
     take_if(json, fields.host);
-  else if (is(key, "Collective name"))
+  else if (json.key("Collective name"))
     take_if(json, fields.span.message.collective);
-  else if (is(key, "In msg nelems"))
+  else if (json.key("In msg nelems"))
     take_if(json, fields.span.message.elements);
-  else if (is(key, "dtype"))
+  else if (json.key("dtype"))
     take_if(json, fields.span.message.dtype);
-  else if (is(key, "Process Group Name"))
+  else if (json.key("Process Group Name"))
     take_if(json, fields.span.message.process_group);
-  else if (is(key, "Group size") || is(key, "ranks"))
+  else if (json.key("Group size") || json.key("ranks"))
     take_if(json, fields.span.message.ranks);
-  else if (is(key, "Input Dims") && fields.span.name.find(':') != std::string_view::npos)
+  else if (is_of_library && json.key("Input Dims"))
     fields.span.message.elements = elements_in(json);
-  else if (is(key, "Input type") && fields.span.name.find(':') != std::string_view::npos)
+  else if (is_of_library && json.key("Input type"))
     take_first(json, fields.span.message.dtype);
   else
-    json.skip_value();
+    json.skip_member();
 }
 
-void read_argument(JsonCursor& json, std::string_view key, EventFields& fields) {
-  if (is(key, "step")) {
+void read_argument(JsonCursor& json, EventFields& fields) {
+  if (json.key("step")) {
     fields.span.step = json.integer("step");
-  } else if (is(key, "operation")) {
+  } else if (json.key("operation")) {
     fields.span.operation = json.text("operation");
-  } else if (is(key, "communicator")) {
+  } else if (json.key("communicator")) {
     fields.communicator = json.count("communicator");
-  } else if (is(key, "sequence")) {
+  } else if (json.key("sequence")) {
     fields.sequence = json.count("sequence");
-  } else if (is(key, "bytes")) {
+  } else if (json.key("bytes")) {
     fields.bytes = json.count("bytes");
-  } else if (is(key, "phase")) {
+  } else if (json.key("phase")) {
     std::string_view phase;
     take_if(json, phase);
     fields.span.phase = category_of(phase);
   } else {
-    read_rare_argument(json, key, fields);
+    read_rare_argument(json, fields);
   }
 }
 
@@ -347,8 +355,8 @@ void read_args(JsonCursor& json, const TraceCategory& category, EventFields& fie
     if (!are_of_collective(json.skip_value())) return;
     json.go_back(begin);
   }
-  json.read_object([&](std::string_view key) {
-    read_argument(json, key, fields);
+  json.read_object([&] {
+    read_argument(json, fields);
     return true;
   });
 }
@@ -399,33 +407,33 @@ const char* EventReader::read(const char* text) {
   if (!unescaped_.empty()) unescaped_.clear();
   const TraceCategory* category = &category_named("");
   JsonCursor json(text, unescaped_);
-  json.read_object([&](std::string_view key) {
-    if (is(key, "ph")) {
+  json.read_object([&] {
+    if (json.key("ph")) {
       const auto kind = json.text("ph");
       fields_.kind = kind.size() == 1 ? kind[0] : '?';
       fields_.unwanted = is_flow(fields_.kind);
-    } else if (is(key, "ts")) {
+    } else if (json.key("ts")) {
       fields_.span.start_ns = json.time("ts");
       fields_.has_start = true;
-    } else if (is(key, "dur")) {
+    } else if (json.key("dur")) {
       fields_.span.duration_ns = json.time("dur");
       fields_.has_duration = true;
-    } else if (is(key, "pid")) {
+    } else if (json.key("pid")) {
       fields_.has_pid = read_identity(json, "pid", fields_.span.pid);
-    } else if (is(key, "tid")) {
+    } else if (json.key("tid")) {
       fields_.has_tid = read_identity(json, "tid", fields_.span.tid);
       fields_.named_thread = !fields_.has_tid;
-    } else if (is(key, "cat")) {
+    } else if (json.key("cat")) {
       fields_.span.category_text = json.text("cat");
       category = &category_named(fields_.span.category_text);
       fields_.span.category = category->category;
       fields_.unwanted |= fields_.kind == 'X' && !category->wanted;
-    } else if (is(key, "name")) {
+    } else if (json.key("name")) {
       fields_.span.name = json.text("name");
-    } else if (is(key, "args")) {
+    } else if (json.key("args")) {
       read_args(json, *category, fields_);
     } else {
-      json.skip_value();
+      json.skip_member();
     }
     return !fields_.unwanted;
   });

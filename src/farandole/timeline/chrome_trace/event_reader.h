@@ -51,10 +51,13 @@ struct TraceCategory {
 
 class EventReader {
  public:
+  static constexpr std::size_t padding = 32;
+
   // The visitor is asked once which categories it wants.
   explicit EventReader(const TraceVisitor& visitor) : visitor_(visitor) {}
 
-  // Reads the object that begins at `text`. A byte 0 must follow the text, and behind it 8 bytes must be readable. Returns the position behind the object.
+  // Reads the object that begins at `text`. A byte 0 must follow the text, and `padding` bytes
+  // must be readable. Returns the position behind the object.
   // The fields are valid until the next call, as long as the text is. If the visitor does not want the event,
   // only the fields are read that tell this. Keys must be written without escapes, as programs write them.
   // Throws: EventDamage if the object is damaged, or does not end before the byte 0. Damage within a value that is

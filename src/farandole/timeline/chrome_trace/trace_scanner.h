@@ -19,7 +19,7 @@ namespace farandole {
 // A sliding window over a file's uncompressed bytes. Compression with gzip is detected automatically.
 class TraceWindow {
  public:
-  static constexpr std::size_t padding = 16;
+  static constexpr std::size_t padding = 32;
 
   // Throws: UserError if the file cannot be opened.
   explicit TraceWindow(const std::filesystem::path& file);
