@@ -30,7 +30,8 @@ inline std::uint64_t bytes_of(int count, MPI_Datatype type) {
   return count > 0 ? static_cast<std::uint64_t>(count) * size_of(type) : 0;
 }
 
-// The bytes for `ranks` ranks: each has the same count, or the arrays have a count, or a count and a type, for each.
+// The bytes for `ranks` ranks: each has the same count, or the arrays have a count, or a count and a
+// type, for each.
 inline std::uint64_t bytes_of_all(int count, MPI_Datatype type, std::size_t ranks) {
   return ranks * bytes_of(count, type);
 }

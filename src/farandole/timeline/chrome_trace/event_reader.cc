@@ -16,8 +16,9 @@ namespace {
 // 73 years, so that the sum or difference of a few times fits into 64 bits.
 constexpr std::int64_t max_time_ns = std::int64_t{1} << 61;
 
-// Eight characters at once. A character that is looked for has its highest bit set in the result; only characters behind
-// the first such one may have it wrongly. Source: "Determine if a word has a byte equal to n", Bit Twiddling Hacks.
+// Eight characters at once. A character that is looked for has its highest bit set in the result; only
+// characters behind the first such one may have it wrongly. Source: "Determine if a word has a byte equal to
+// n", Bit Twiddling Hacks.
 constexpr std::uint64_t each(char c) {
   return 0x0101010101010101u * static_cast<unsigned char>(c);
 }
@@ -30,7 +31,8 @@ std::uint64_t equal_to(char c, std::uint64_t word) {
   const std::uint64_t difference = word ^ each(c);
   return (difference - each(1)) & ~difference & each('\x80');
 }
-// The end of a text, or what must not be in it as it is: escapes, control characters, and what may not be UTF-8.
+// The end of a text, or what must not be in it as it is: escapes, control characters, and what may
+// not be UTF-8.
 std::uint64_t ends_of_plain_text(std::uint64_t word) {
   const std::uint64_t control = (word - each(' ')) & ~word & each('\x80');
   return equal_to('"', word) | equal_to('\\', word) | control | (word & each('\x80'));
@@ -58,8 +60,8 @@ bool is_digit(char c) {
   return c >= '0' && c <= '9';
 }
 
-// Goes over JSON text that ends with a byte 0, behind which EventReader::padding bytes must be readable. Loops use a copy of `at_`, because
-// the compiler would otherwise assume that the text changes it.
+// Goes over JSON text that ends with a byte 0, behind which EventReader::padding bytes must be readable.
+// Loops use a copy of `at_`, because the compiler would otherwise assume that the text changes it.
 class JsonCursor {
  public:
   JsonCursor(const char* at, std::deque<std::string>& unescaped) : at_(at), unescaped_(unescaped) {}
@@ -83,8 +85,8 @@ class JsonCursor {
     if (!skip(c)) damaged("a bracket, colon or comma is missing");
   }
 
-  // Calls `take` at each key. It must find out with key() which one it is, and read the value; or pass over both with
-  // skip_member(). Once it returns false, the rest of the object is passed over.
+  // Calls `take` at each key. It must find out with key() which one it is, and read the value; or pass over
+  // both with skip_member(). Once it returns false, the rest of the object is passed over.
   template <class Take>
   void read_object(Take&& take) {
     expect('{');
@@ -231,8 +233,8 @@ class JsonCursor {
   bool has_escapes_ = false;  // in the text that was passed last; or characters outside of ASCII
 };
 
-// Other programs identify some processes and threads by texts. These events contain nothing that is used here.
-// Returns false for a text.
+// Other programs identify some processes and threads by texts. These events contain nothing that is used
+// here. Returns false for a text.
 bool read_identity(JsonCursor& json, const char* name, std::int64_t& target) {
   const char c = json.next();
   const bool is_number = c == '-' || is_digit(c);

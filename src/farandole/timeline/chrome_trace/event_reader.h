@@ -1,6 +1,6 @@
-// Reads one event of a Chrome trace from JSON text. One reader serves the traces of all programs: keys may stand in
-// any order, with any white space between them. It goes over the text once, and values that nobody needs are
-// passed over without being parsed. Used by trace_reader.cc.
+// Reads one event of a Chrome trace from JSON text. One reader serves the traces of all programs: keys may
+// stand in any order, with any white space between them. It goes over the text once, and values that nobody
+// needs are passed over without being parsed. Used by trace_reader.cc.
 // Thread safety: none; use from one thread at a time.
 #pragma once
 
@@ -60,8 +60,8 @@ class EventReader {
   // must be readable. Returns the position behind the object.
   // The fields are valid until the next call, as long as the text is. If the visitor does not want the event,
   // only the fields are read that tell this. Keys must be written without escapes, as programs write them.
-  // Throws: EventDamage if the object is damaged, or does not end before the byte 0. Damage within a value that is
-  // not needed may remain unnoticed.
+  // Throws: EventDamage if the object is damaged, or does not end before the byte 0. Damage within a value
+  // that is not needed may remain unnoticed.
   const char* read(const char* text);
   EventFields& fields() { return fields_; }
 
@@ -74,8 +74,8 @@ class EventReader {
   std::deque<std::string> unescaped_;  // the event's texts that had escapes
 };
 
-// Converts "1234.567" microseconds to 1234567 ns exactly; further decimals are rounded to nearest. `text` must end with
-// a byte 0, or with another character that is in no number. Moves it behind the number.
+// Converts "1234.567" microseconds to 1234567 ns exactly; further decimals are rounded to nearest. `text`
+// must end with a byte 0, or with another character that is in no number. Moves it behind the number.
 // std::nullopt if no JSON number begins there or it does not fit.
 std::optional<std::int64_t> nanoseconds_of(const char*& text);
 

@@ -103,7 +103,8 @@ bool visit(EventFields& fields, TraceVisitor& visitor) {
   }
 }
 
-// Reads the events of each window in turn. An event that is damaged, or that the window cuts, is read once more alone.
+// Reads the events of each window in turn. An event that is damaged, or that the window cuts, is read
+// once more alone.
 class Reader {
  public:
   Reader(const std::filesystem::path& file, TraceVisitor& visitor)
@@ -132,8 +133,8 @@ class Reader {
     ++summary_.events;
   }
 
-  // Reads the events in the scanner's window, up to one that is damaged or continues behind the window. Returns false
-  // if there is none.
+  // Reads the events in the scanner's window, up to one that is damaged or continues behind the window.
+  // Returns false if there is none.
   bool read_window() {
     const auto window = scanner_.next_text();
     if (!window) return false;

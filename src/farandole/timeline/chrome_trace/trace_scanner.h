@@ -60,9 +60,10 @@ class TraceScanner {
   // Returns the next event, which is valid until the next call. Returns std::nullopt after the last undamaged
   // event; damage() then says whether this was the end of the trace.
   std::optional<RawEvent> next();
-  // Returns the text from the next event on, as far as it is in the window. RawEvent::text may end within an
-  // event. The caller must call take() with the number of bytes of whole events that it has read, up to a
-  // closing bracket. Returns std::nullopt if next() must be called instead: at the end, and if no object begins.
+  // Returns the text from the next event on, as far as it is in the window. RawEvent::text may end
+  // within an event. The caller must call take() with the number of bytes of whole events that it has
+  // read, up to a closing bracket. Returns std::nullopt if next() must be called instead: at the end,
+  // and if no object begins.
   std::optional<RawEvent> next_text();
   void take(std::size_t bytes) { pending_ = bytes; }
   // Rejects the event that next() returned as damaged. Reading continues at the next line that begins with an

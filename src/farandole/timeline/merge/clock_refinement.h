@@ -1,6 +1,6 @@
 // Corrects the ranks' clocks by causality: no rank can leave a collective before every rank has entered it.
-// Thread safety: none; use an object from one thread at a time. Any thread may call the functions at any time, each call
-// with its own data.
+// Thread safety: any thread may call this at any time. Each call needs its own data, and one thread at a time
+// uses an object.
 #pragma once
 
 #include <algorithm>
@@ -16,8 +16,8 @@
 
 namespace farandole {
 
-// A collective that no rank can leave before every rank has entered it, as one rank recorded it. These collectives
-// bound the difference of clocks and show which ranks arrive late.
+// A collective that no rank can leave before every rank has entered it, as one rank recorded it. These
+// collectives bound the difference of clocks and show which ranks arrive late.
 struct Meeting {
   std::uint64_t key = 0;      // communicator and sequence: equal on all ranks
   std::int64_t start_ns = 0;  // on the rank's clock

@@ -24,8 +24,8 @@ namespace farandole {
 
 enum class RecordKind : std::uint8_t { none, span, collective, instant, counter };
 
-// One event: a cache line. What the fields mean that have no comment depends on the kind of the event. The functions
-// write and read them as a whole.
+// One event: a cache line. What the fields mean that have no comment depends on the kind of the event. The
+// functions write and read them as a whole.
 struct Record {
   // Which fields of an MPI call are set.
   enum MpiDetail : std::uint16_t {
