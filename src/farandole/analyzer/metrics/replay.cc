@@ -69,8 +69,8 @@ class Simulation {
 
   void resume(std::size_t rank, double time) { events_.emplace(time, rank); }
 
-  void wake_all(Collective& collective, double now) {
-    for (const auto rank : std::exchange(collective.waiting, {})) resume(rank, now + wake_ns_);
+  void wake_all(Collective& all, double now) {
+    for (const auto rank : std::exchange(all.waiting, {})) resume(rank, now + wake_ns_);
   }
 
   void advance(std::size_t index) {

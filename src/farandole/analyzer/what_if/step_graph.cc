@@ -145,7 +145,7 @@ class GradientTimes {
     std::vector<double> at;  // Indexed by rank.
   };
 
-  static auto gradients_by_bucket(const StepGraph& graph) {
+  static std::vector<std::size_t> gradients_by_bucket(const StepGraph& graph) {
     const auto counts = fill_buckets(graph.gradients, graph.buckets);
     if (!counts.empty()) return counts;
     auto whole = graph.buckets;  // They may be transferred as numbers of half the size.

@@ -43,7 +43,7 @@ HeldOutResult test(const Replay& replay, const HeldOutRun& held_out) try {
     result.unknown = window.no_steps;
     return result;
   }
-  if (run.facts.compression && *run.facts.compression != replay.compression) {
+  if (run.facts.compression && !replay.compression.empty() && *run.facts.compression != replay.compression) {
     result.unknown = "it has --compression " + *run.facts.compression +
                      ", and the run that predicts it does not contain its cost";
     return result;

@@ -232,8 +232,9 @@ class ChangedProgram : public ReplayProgram {
 
   // The training thread polls whenever a gradient is ready.
   void backward(StepWriter& writer, std::size_t of, const RankStep& own) const {
-    static const std::vector<double> none;
-    const auto& polls = graph_.caller_driven && !graph_.gradient_at.empty() ? graph_.gradient_at[of] : none;
+    static const std::vector<double> no_polls;
+    const auto& polls =
+        graph_.caller_driven && !graph_.gradient_at.empty() ? graph_.gradient_at[of] : no_polls;
     double done = 0;
     const auto until = [&](double at) {
       writer.work((at - done) * own.backward);
@@ -276,8 +277,8 @@ struct Outcome {
   std::vector<std::string> notes;
 };
 
-// `cost_factor` multiplies the cost of transfers. Returns nullopt if ranks wait for each other forever, which is
-// possible if they record their own collectives at different places of a step.
+// `cost_factor` multiplies the cost of transfers. Returns nullopt if ranks wait for each other forever, which
+// is possible if they record their own collectives at different places of a step.
 std::optional<Outcome> outcome_of(const Replay& run, const Scenario& scenario, double cost_factor = 1,
                                   std::size_t operations = most_operations) {
   ChangedProgram program(run, scenario, cost_factor, operations);
@@ -318,7 +319,7 @@ std::string why_not(const Replay& replay, const Scenario& scenario) {
                                     [](std::size_t node) { return node == 0; });
   if (one_node && ranks > recorded && graph.cores > 0 && ranks * graph.threads > graph.cores)
     return fmt::format("the node has {} cores, and the replay does not know how {} ranks would share them",
-                       graph.cores, ranks);
+                       static_cast<int>(graph.cores), ranks);
   for (const auto& delay : scenario.delays)
     if (delay.rank >= ranks) return fmt::format("the run has no rank {} to delay", delay.rank);
   return "";
