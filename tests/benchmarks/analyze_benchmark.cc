@@ -1,4 +1,4 @@
-// How fast a trace is analyzed, beside simdjson and zlib. Not part of ctest.
+// How fast a trace is analyzed, beside zlib. Not part of ctest.
 //
 //   FARANDOLE_TRACE=RUN/timeline.json.gz analyze_benchmark
 //
@@ -8,7 +8,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <simdjson.h>
 #include <string>
 #include <vector>
 #include <zlib.h>
@@ -54,40 +53,6 @@ void measure(benchmark::State& state, Work work) {
   for (auto _ : state) benchmark::DoNotOptimize(work());
   state.SetBytesProcessed(static_cast<std::int64_t>(state.iterations() * trace().text.size()));
 }
-
-// Reads each field once, and numbers as numbers, as the analyzer does.
-double read_on_demand(const simdjson::padded_string& text) {
-  namespace ondemand = simdjson::ondemand;
-  ondemand::parser parser;
-  auto document = parser.iterate(text);
-  const bool is_array = document.type().value() == ondemand::json_type::array;
-  ondemand::array events =
-      is_array ? document.get_array().value() : document["traceEvents"].get_array().value();
-  double sum = 0;
-  for (auto event : events) {
-    for (auto field : event.get_object()) {
-      const std::string_view key = field.unescaped_key().value();
-      auto value = field.value().value();
-      if (key == "ts" || key == "dur") {
-        sum += value.get_double().value();
-      } else if (key == "pid" || key == "tid") {
-        std::int64_t number = 0;
-        if (value.get_int64().get(number) == simdjson::SUCCESS) sum += static_cast<double>(number);
-      } else if (key == "name" || key == "cat" || key == "ph") {
-        sum += static_cast<double>(value.get_string().value().size());
-      } else if (key == "args") {
-        for (auto arg : value.get_object()) sum += static_cast<double>(arg.unescaped_key().value().size());
-      }
-    }
-  }
-  return sum;
-}
-
-void simdjson_on_demand(benchmark::State& state) {
-  const simdjson::padded_string text(trace().text);
-  measure(state, [&] { return read_on_demand(text); });
-}
-BENCHMARK(simdjson_on_demand)->Unit(benchmark::kMillisecond)->UseRealTime();
 
 void analyze(benchmark::State& state) {
   measure(state, [] { return analyze_run(trace().plain).events; });

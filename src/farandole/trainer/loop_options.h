@@ -21,7 +21,7 @@ struct LoopOptions {
   int accumulate = 1;       // Backward passes per step.
   std::uint64_t seed = 1;
 
-  std::string optimizer = "sgd";  // see train/make_optimizer.h
+  std::string optimizer = "sgd";  // see train/torch_optimizers.h
   double lr = 0.01;
   double momentum = 0;
   double weight_decay = 0;

@@ -32,7 +32,6 @@ class Farandole(CMakePackage, CudaPackage):
     depends_on("hdf5@1.10.7:")
     depends_on("boost@1.70: +program_options")
     depends_on("nlohmann-json@3.9:")
-    depends_on("simdjson@2:")
     depends_on("zlib-api")
     depends_on("sqlite@3.30:")
     # libcsv, for tables in CSV files, has no package of Spack: it is used where the site has it.
