@@ -202,6 +202,10 @@ TEST(Diagnosis, ARemedyFitsWhatWasTheMatter) {
   EXPECT_THAT(diagnose(hung).next, Contains(HasSubstr("use a longer sbatch --time")));
   record(hung.ranks[0], 5, std::nullopt, noon - 1800 * second);
   record(hung.ranks[1], 5, Category::data, noon - 1800 * second);
+  EXPECT_THAT(diagnose(hung),
+              Says(Cause::time_limit,
+                   "before that it hung: rank 0 waited 1801 s in allreduce #5 'bucket 0' for rank 1 on "
+                   "node2, which was in step 12, in data for 1801 s"));
   EXPECT_THAT(diagnose(hung).next, Not(Contains(HasSubstr("use a longer sbatch --time"))))
       << "it waited for nothing";
   EXPECT_THAT(diagnose(hung).next, Contains(HasSubstr("--stall-abort")));
@@ -219,21 +223,6 @@ TEST(Diagnosis, ARemedyFitsWhatWasTheMatter) {
   EXPECT_THAT(diagnose(corrupt).next, Not(Contains(HasSubstr("checkpoint verify")))) << "there is none";
   corrupt.checkpoint_step = 60;
   EXPECT_THAT(diagnose(corrupt).next, Contains("farandole checkpoint verify run"));
-}
-
-TEST(Diagnosis, SaysThatARunHungBeforeItWasStopped) {
-  auto run = run_of(4);
-  for (auto& rank : run.ranks) {
-    end(rank, 0, SIGTERM, true);
-    record(rank, 9, rank.rank == 2 ? std::optional(Category::data) : std::nullopt, noon - 600 * second);
-  }
-  run.job->signals = {{SIGTERM, noon}};
-  in_slurm(run, {{"JobState", "TIMEOUT"}});
-  EXPECT_THAT(
-      diagnose(run).verdict,
-      HasSubstr(
-          "it hung: ranks 0, 1, 3 waited 601 s in allreduce #9 'bucket 0' for rank 2 on node2, which was "
-          "in step 12, in data for 601 s"));
 }
 
 // The launcher and the supervisor of rank 1 were killed together, so nobody recorded the end of rank 1.
