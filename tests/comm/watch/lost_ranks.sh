@@ -18,12 +18,12 @@ for starter in mpirun farandole; do
 done
 
 launcher=(mpirun -q)
-# Between nodes, too. If the only rank of a node is lost, it does not answer the others.
-start 4 stop 3 RANKS_A_NODE=2
+# Between nodes, too, where MPI does not notice it. If the only rank of a node is lost, it does not answer the others.
+start 4 stop 3 RANKS_A_NODE=2 FARANDOLE_TRANSPORT=mpi
 kill -KILL "$(<pid.3)"
 ends 137 70
 for r in 0 1 2; do has "\[rank $r\] rank 3 \(pid $(<pid.3) on .*\) was killed by SIGKILL; rank $r was" || fail "rank $r does not name it"; done
-start 3 stop 2 RANKS_A_NODE=2
+start 3 stop 2 RANKS_A_NODE=2 FARANDOLE_TRANSPORT=mpi
 kill -KILL "$(<pid.2)"
 ends 137 70
 has '\[rank 0\] rank 2 \(on .*\) does not answer: it has ended, or its host has failed; rank 0 was' || fail "the only rank of its node"
