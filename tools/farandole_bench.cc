@@ -29,8 +29,8 @@ int main(int argc, char** argv) {
           "  checkpoint  pause, writing and reading of a checkpoint, compared with memcpy, dd and cat\n");
       return 0;
     }
-    throw UserError(what.empty() ? "no benchmark given; use allreduce, step, timeline or checkpoint"
-                                 : "unknown benchmark '" + what +
-                                       "'; use allreduce, step, timeline or checkpoint");
+    throw UserError(what.empty()
+                        ? "no benchmark given; use allreduce, step, timeline or checkpoint"
+                        : "unknown benchmark '" + what + "'; use allreduce, step, timeline or checkpoint");
   });
 }

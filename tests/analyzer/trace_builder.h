@@ -33,7 +33,7 @@ class TraceBuilder {
  public:
   static constexpr std::int64_t ms = 1'000'000;
 
-  explicit TraceBuilder(int ranks) : ranks_(ranks) {
+  explicit TraceBuilder(int ranks, bool on_one_node = false) : ranks_(ranks) {
     for (int rank = 0; rank < ranks; ++rank) {
       add({{"ph", "M"},
            {"name", "process_name"},
@@ -41,7 +41,7 @@ class TraceBuilder {
            {"args",
             {{"name", "rank " + std::to_string(rank)},
              {"rank", rank},
-             {"host", "node" + std::to_string(rank)}}}});
+             {"host", "node" + std::to_string(on_one_node ? 0 : rank)}}}});
       thread(rank, 0, "training");
       thread(rank, 1, "communication");
     }

@@ -331,9 +331,9 @@ std::string message_under_limit(const std::filesystem::path& file, const Snapsho
 }
 
 TEST_F(CheckpointFileTest, FileSizeLimitLeavesTheOldFile) {
-  const auto file = folder / "step-00000001.h5";
+  const auto path = folder / "step-00000001.h5";
   const auto old = random_snapshot(1, 17);
-  write_checkpoint(file, old);
+  write_checkpoint(path, old);
   std::mt19937_64 random(seed(18));
   auto larger = random_snapshot(1, 19);
   larger.arrays.push_back(random_array("/model/large", DType::float32, {1 << 18}, random));
@@ -342,10 +342,10 @@ TEST_F(CheckpointFileTest, FileSizeLimitLeavesTheOldFile) {
   std::filesystem::remove(folder / "size.h5");
   for (int round = 0; round < 60 && !HasFailure(); ++round) {
     const rlim_t limit = round < 20 ? static_cast<rlim_t>(round * 512) : random() % needed;
-    const auto message = message_under_limit(file, larger, limit);
+    const auto message = message_under_limit(path, larger, limit);
     EXPECT_THAT(message, HasSubstr("step-00000001.h5")) << limit;
     EXPECT_THAT(message, HasSubstr("ulimit -f")) << limit;
-    expect_same(old, read_checkpoint(file));
+    expect_same(old, read_checkpoint(path));
     EXPECT_EQ(names_in(folder.path()), std::vector<std::string>{"step-00000001.h5"}) << limit;
   }
 }
@@ -374,22 +374,22 @@ class SmallDisk {
 TEST_F(CheckpointFileTest, FullDiskLeavesTheOldFile) {
   const SmallDisk disk(folder.path(), 1024);
   if (!disk.mounted()) GTEST_SKIP() << "file systems cannot be mounted here";
-  const auto file = folder / "step-00000001.h5";
+  const auto path = folder / "step-00000001.h5";
   const auto old = random_snapshot(1, 20);
-  write_checkpoint(file, old);
+  write_checkpoint(path, old);
   std::mt19937_64 random(seed(21));
   for (const std::int64_t elements : {1 << 18, 1 << 20}) {
     auto next = random_snapshot(1, 22);
     next.arrays.push_back(random_array("/model/large", DType::float32, {elements}, random));
     try {
-      write_checkpoint(file, next);
+      write_checkpoint(path, next);
       FAIL() << "written to a full disk";
     } catch (const Error& error) {
       EXPECT_EQ(error.exit_code(), ExitCode::failure);
       EXPECT_THAT(error.what(), HasSubstr("step-00000001.h5"));
       EXPECT_THAT(error.what(), HasSubstr("No space left on device"));
     }
-    expect_same(old, read_checkpoint(file));
+    expect_same(old, read_checkpoint(path));
     EXPECT_EQ(names_in(folder.path()), std::vector<std::string>{"step-00000001.h5"});
   }
 }

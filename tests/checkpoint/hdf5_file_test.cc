@@ -65,9 +65,9 @@ TEST_F(Hdf5Test, DatasetConvertsEveryIntegerAndFloatType) {
   int number = 0;
   for (const auto type : types) {
     for (const bool chunked : {false, true}) {
-      const auto file = folder / ("d" + std::to_string(number++) + ".h5");
-      write_users_dataset(file, "x", type, H5T_NATIVE_INT, {4, 3}, values, chunked);
-      const auto dataset = Hdf5File::open(file).dataset("/x");
+      const auto path = folder / ("d" + std::to_string(number++) + ".h5");
+      write_users_dataset(path, "x", type, H5T_NATIVE_INT, {4, 3}, values, chunked);
+      const auto dataset = Hdf5File::open(path).dataset("/x");
       EXPECT_THAT(dataset.shape(), ElementsAre(4, 3));
       EXPECT_EQ(dataset.rows(), 4);
       EXPECT_THAT(rows_of<float>(dataset, 1, 2, DType::float32), ElementsAre(3, 4, 5, 6, 7, 8));
@@ -218,13 +218,13 @@ TEST_F(Hdf5Test, FileThreadsReadWhileOthersWrite) {
     });
   for (int t = 0; t < 2; ++t)
     threads.emplace_back([&, t] {
-      const auto file = folder / ("w" + std::to_string(t));
+      const auto path = folder / ("w" + std::to_string(t));
       for (int round = 0; round < 10; ++round) {
-        auto hdf5 = Hdf5File::create(file);
+        auto hdf5 = Hdf5File::create(path);
         const std::int64_t count = 30000;
         hdf5.write_array("/x", DType::int32, {&count, 1}, std::as_bytes(std::span(values)));
         hdf5.close();
-        if (rows_of<int>(Hdf5File::open(file).dataset("/x"), 0, count, DType::int32) != values) ++wrong;
+        if (rows_of<int>(Hdf5File::open(path).dataset("/x"), 0, count, DType::int32) != values) ++wrong;
       }
     });
   threads.clear();

@@ -10,7 +10,6 @@
 #include "farandole/base/files/atomic_file.h"
 #include "farandole/base/files/file_bytes.h"
 #include "farandole/base/files/temporary_folder.h"
-#include "farandole/estimator/fit_history.h"
 
 namespace farandole {
 namespace {
@@ -80,17 +79,15 @@ TEST_F(FitStore, TheOrderOfMembersDoesNotMatter) {
 }
 
 TEST_F(FitStore, AnEpochWithoutANumberIsNotTheBest) {
-  options_.patience = 2;
-  options_.verbose = 0;
-  FitHistory history(options_, open_fit(options_, "table.h5"));
-  history.begin(0, 0);
-  EXPECT_FALSE(history.add(epoch(1, nan), {}));
-  EXPECT_FALSE(history.add(epoch(2, 4), {}));
-  EXPECT_FALSE(history.add(epoch(3, 5), {}));
-  EXPECT_TRUE(history.add(epoch(4, nan), {}));
-  Snapshot snapshot;
-  history.describe(snapshot, nan);
-  EXPECT_EQ(snapshot.best_score, 4);
+  FitRecord record;
+  for (const double loss : {nan, 4.0, 5.0}) {
+    record.history.push_back(epoch(static_cast<std::int64_t>(record.history.size()) + 1, loss));
+    EXPECT_FALSE(record.out_of_patience(2));
+  }
+  record.history.push_back(epoch(4, nan));
+  EXPECT_TRUE(record.out_of_patience(2));
+  EXPECT_FALSE(record.out_of_patience(0));
+  EXPECT_EQ(record.best_loss(), 4);
 }
 
 }  // namespace

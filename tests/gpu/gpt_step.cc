@@ -18,9 +18,9 @@
 #include "farandole/base/log.h"
 #include "farandole/checkpoint/checkpoint_store.h"
 #include "farandole/train/distributed_optimizer.h"
-#include "farandole/train/session_internals.h"
 #include "farandole/train/precision.h"
 #include "farandole/train/run/training_state.h"
+#include "farandole/train/session_internals.h"
 #include "farandole/trainer/data/batch_sequence.h"
 #include "farandole/trainer/models/model.h"
 

@@ -35,7 +35,10 @@ def read_page(page):
 
 
 def help_of(program, *words):
-    return subprocess.run([program, *words, "--help"], capture_output=True, text=True, timeout=30).stdout
+    text = subprocess.run([program, *words, "--help"], capture_output=True, text=True, timeout=30).stdout
+    if "--help all" not in text:
+        return text
+    return subprocess.run([program, *words, "--help", "all"], capture_output=True, text=True, timeout=30).stdout
 
 
 def options_in(text):

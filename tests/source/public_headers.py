@@ -11,7 +11,7 @@ public = {f"farandole/{name}" for name in sys.argv[1:]}
 root = source.parent
 hidden = re.compile(r"mpi\.h|hdf5|nlohmann/|fmt/|spdlog/|boost/|zlib|xxhash|sqlite3|cupti|nccl")
 signpost = re.compile(r"(?<![\w./-])[\w./-]+\.(?:h|cc|inc|cu|md|py)\b(?!, which is not installed)")
-assert len(public) > 10, f"only {len(public)} public headers were named"
+assert len(public) >= 10, f"only {len(public)} public headers were named"
 failures = []
 for name in sorted(public):
     text = (source / name).read_text(encoding="utf-8")

@@ -51,7 +51,7 @@ TEST(StalledCall, LacksWhoDelaysIt) {
        {Case{"behind", rank({past(1, 16)}), true},
         Case{"has begun none", rank({{1, 0, false, 0, "", ""}}), true},
         Case{"waits in an earlier one", rank({waiting(1, 16)}), true},
-        Case{"has completed it", rank({past(1, 17)}), false}, Case{"ahead", rank({waiting(1, 18)}), false},
+        Case{"has completed it", rank({past(1, 17)}), false}, Case{"ahead", rank({past(1, 18)}), false},
         Case{"outside of the group", rank({past(2, 3)}), false},
         Case{"outside, or before its first one", unknown_group, false},
         Case{"gone", rank({}, State::gone), true},

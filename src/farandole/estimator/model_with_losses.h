@@ -15,6 +15,30 @@
 
 namespace farandole {
 
+// A loss by name or as a script.
+class LossFunction {
+ public:
+  // `name` is nll, cross_entropy, mse, l1, smooth_l1, huber, bce, bce_with_logits or a TorchScript file,
+  // whose forward(output, label) returns the mean or one value for each row.
+  // `what` is its role in messages.
+  // Throws: UserError for another name; CorruptInput if the script cannot be loaded.
+  explicit LossFunction(const std::string& name, const char* what = "loss",
+                        torch::Device device = torch::kCPU);
+
+  // Whether labels are classes, and outputs have a value for each class along dimension 1.
+  bool classifies() const { return name_ == "nll" || name_ == "cross_entropy"; }
+  // Returns the loss of each row, or a scalar for a script that returns the mean.
+  // Throws: UserError if the shapes of outputs and labels differ.
+  torch::Tensor of_rows(const torch::Tensor& output, const torch::Tensor& label);
+  // The labels as this loss wants them: int64 for classes, otherwise float32 in the shape of the outputs.
+  torch::Tensor labels(const torch::Tensor& raw, const torch::Tensor& output) const;
+  const std::string& name() const { return name_; }
+
+ private:
+  std::string name_;
+  std::optional<torch::jit::Module> script_;
+};
+
 class ModelWithLosses {
  public:
   // Throws: UserError and CorruptInput if a file, a column or the number of losses is wrong.
@@ -41,29 +65,6 @@ class ModelWithLosses {
   ScriptModel model_;
   std::vector<LossFunction> losses_;  // For each label.
   RowTensors tensors_;
-};
-
-class LossFunction {
- public:
-  // `name` is nll, cross_entropy, mse, l1, smooth_l1, huber, bce, bce_with_logits or a TorchScript file,
-  // whose forward(output, label) returns the mean or one value for each row.
-  // `what` is its role in messages.
-  // Throws: UserError for another name; CorruptInput if the script cannot be loaded.
-  explicit LossFunction(const std::string& name, const char* what = "loss",
-                        torch::Device device = torch::kCPU);
-
-  // Whether labels are classes, and outputs have a value for each class along dimension 1.
-  bool classifies() const { return name_ == "nll" || name_ == "cross_entropy"; }
-  // Returns the loss of each row, or a scalar for a script that returns the mean.
-  // Throws: UserError if the shapes of outputs and labels differ.
-  torch::Tensor of_rows(const torch::Tensor& output, const torch::Tensor& label);
-  // The labels as this loss wants them: int64 for classes, otherwise float32 in the shape of the outputs.
-  torch::Tensor labels(const torch::Tensor& raw, const torch::Tensor& output) const;
-  const std::string& name() const { return name_; }
-
- private:
-  std::string name_;
-  std::optional<torch::jit::Module> script_;
 };
 
 }  // namespace farandole

@@ -103,6 +103,11 @@ std::optional<double> FitRecord::best_loss() const {
   return score_of(*std::ranges::min_element(history, {}, score_of));
 }
 
+bool FitRecord::out_of_patience(std::int64_t patience) const {
+  const auto best = std::ranges::min_element(history, {}, score_of);
+  return patience > 0 && history.end() - best > patience;
+}
+
 double score_of(const EpochResult& epoch) {
   const double loss = epoch.validation_loss.value_or(epoch.loss);
   return std::isnan(loss) ? std::numeric_limits<double>::infinity() : loss;

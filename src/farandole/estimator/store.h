@@ -25,6 +25,8 @@ struct FitRecord {
 
   // The lowest score_of() an epoch.
   std::optional<double> best_loss() const;
+  // Whether more than `patience` epochs have not lowered the loss; 0: never.
+  bool out_of_patience(std::int64_t patience) const;
 };
 
 // The loss by which epochs are compared: on the validation rows if there are any. A loss that is not a

@@ -271,17 +271,12 @@ bool TableTraining::begin(const Position& position) {
     std::erase_if(record_.history, [&](const EpochResult& result) { return result.epoch > position.epoch; });
     write_fit(record_);
   });
-  return !on_rank_0(out_of_patience());
+  return !on_rank_0(record_.out_of_patience(options_.patience));
 }
 
 bool TableTraining::on_rank_0(bool value) {
   session_.internals().communicator().broadcast("end", &value, sizeof value, 0);
   return value;
-}
-
-bool TableTraining::out_of_patience() const {
-  const auto best = std::ranges::min_element(record_.history, {}, score_of);
-  return options_.patience > 0 && record_.history.end() - best > options_.patience;
 }
 
 std::optional<Evaluation> TableTraining::validate(const std::function<bool()>& must_stop) {
@@ -326,7 +321,7 @@ std::optional<Objective::Result> TableTraining::end_epoch(const Epoch& epoch, Ru
   bool ends = false;
   if (log != nullptr) {
     record_epoch(result, *log);
-    ends = (options_.on_epoch && !options_.on_epoch(result)) || out_of_patience();
+    ends = (options_.on_epoch && !options_.on_epoch(result)) || record_.out_of_patience(options_.patience);
   }
   return Result{score_of(result), on_rank_0(ends)};
 }

@@ -87,7 +87,6 @@ class TableTraining final : public TrainingData, public Objective {
   double mean_loss();
   std::optional<Evaluation> validate(const std::function<bool()>& must_stop);
   void record_epoch(const EpochResult& result, RunLog& log);
-  bool out_of_patience() const;
   bool on_rank_0(bool value);
   void take_best();
 

@@ -227,6 +227,8 @@ void TrainOptions::check() const {
 std::string TrainOptions::to_json() const {
   Json json = {{"model", {{"name", model.name}}},
                {"data", data.path},
+               {"features", data.features},
+               {"label", data.label},
                {"epochs", epochs},
                {"steps", steps},
                {"batch", batch},
@@ -250,10 +252,6 @@ std::string TrainOptions::to_json() const {
                {"held_out", data.held_out}};
   if (bucket_mb) json["bucket_mb"] = *bucket_mb;
   if (data.path == "synthetic") json["synthetic_samples"] = data.synthetic_samples;
-  if (const DataOptions usual; data.features != usual.features || data.label != usual.label) {
-    json["features"] = data.features;
-    json["label"] = data.label;
-  }
   if (model.name == "gpt") json["dropout"] = model.dropout;
   auto& shape = json["model"];  // A checkpoint of another shape is refused.
   if (model.name != "mnist") {

@@ -38,6 +38,7 @@ struct MadeUpRun {
   bool half = false;  // gradients travel as float16
   double wake = 0;    // from a bucket's end to where a rank that was not its last knows it
   int cores = 64;
+  bool on_one_node = false;
   int more_ranks = 0;  // of which the trace has nothing
 
   std::vector<Bucket> buckets() const {
@@ -126,7 +127,7 @@ struct MadeUpRun {
   }
 
   void write(const std::filesystem::path& folder) const {
-    TraceBuilder trace(ranks);
+    TraceBuilder trace(ranks, on_one_node);
     step_ms(&trace);
     trace.write_run(folder, {{"ranks", ranks + more_ranks},
                              {"global_batch", 32 * (ranks + more_ranks)},
@@ -343,6 +344,7 @@ TEST_F(WhatIf, SaysWhyNothingCanBeSaid) {
   EXPECT_EQ(why(known, "delay=2@5,ranks=3"), "");
   MadeUpRun narrow;
   narrow.cores = 4;
+  narrow.on_one_node = true;
   EXPECT_THAT(why(replay(narrow), "ranks=5"), HasSubstr("the node has 4 cores"));
   EXPECT_EQ(why(replay(narrow), "ranks=4"), "");
   MadeUpRun old;

@@ -22,7 +22,7 @@ full 3 small || fail "exit code $? on a disk with room for 3 checkpoints"
 ! grep -q 'is lost' err || fail "a checkpoint was lost though there was room"
 
 # Two steps in each epoch, because only the end of an epoch waits for the checkpoint before.
-full 1 tiny --batch 461 --epochs 6
+full 1 tiny --batch 461 --epochs 6 --checkpoint-every 1epochs
 [[ $? == 1 ]] || fail "exit code $? where the last checkpoint is lost"
 grep -q 'checkpoint of step [4-9] is lost: .*No space left on device; training continues' err || fail "no warning"
 [[ $(grep -c '^farandole train: the checkpoint of step 12 is lost' err) == 1 ]] || fail "the end does not tell of the loss"

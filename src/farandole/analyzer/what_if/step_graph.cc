@@ -344,7 +344,8 @@ class GraphBuilder {
     result.before = clock.at(backward.start);
     result.backward = clock.at(backward.end) - result.before;
     result.tail = clock.at(step.end) - clock.at(backward.end);
-    for (const auto& checkpoint : IntervalSet(checkpoints).intervals())
+    const IntervalSet written(checkpoints);
+    for (const auto& checkpoint : written.intervals())
       result.checkpoint += clock.at(checkpoint.end) - clock.at(checkpoint.start);
     result.after = std::max(0.0, clock.at(tile.end) - clock.at(step.end) - result.checkpoint);
     add_collectives(rank, clock, {backward.end, step.end}, tile, checkpoints, result);
