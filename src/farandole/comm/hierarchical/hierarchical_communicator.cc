@@ -106,6 +106,7 @@ HierarchicalCommunicator::HierarchicalCommunicator(Parts parts, LeaderPlan plan,
       own_local_(plan_.local[static_cast<std::size_t>(rank)]) {
   for (std::size_t k = 0; k < parts_.leader_groups.size(); ++k)
     if (parts_.leader_groups[k] != nullptr) served_.push_back(k);
+  if (parts_.node != nullptr) parts_.node->set_while_waiting([all = parts_.all.get()] { all->progress(); });
 }
 
 HierarchicalCommunicator::~HierarchicalCommunicator() = default;
@@ -121,7 +122,7 @@ void HierarchicalCommunicator::report_mismatch() {
   pending_.reset();
   if (auto* const group = parts_.leader_groups[0].get(); group != nullptr) {
     group->refuse(hash_of(call_));
-    drive(*group, &LeaderGroup::exchanging, LinkWait(options_.patience));
+    drive(*group, &LeaderGroup::exchanging, LinkWait(options_.patience, [this] { parts_.all->progress(); }));
   }
   parts_.all->report_mismatch(call_);
 }
@@ -325,9 +326,8 @@ std::span<Link* const> HierarchicalCommunicator::active_links() {
 
 // Works until the operations of all leader groups that this rank serves are complete.
 void HierarchicalCommunicator::wait_for_groups() {
-  LinkWait wait(options_.patience, [this] {
-    if (parts_.node != nullptr) parts_.node->look_around();
-  });
+  LinkWait wait(options_.patience,
+                [this] { parts_.node != nullptr ? parts_.node->look_around() : parts_.all->progress(); });
   while (!active_links().empty()) {
     if (advance_groups())
       wait.moved();

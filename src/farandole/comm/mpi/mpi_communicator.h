@@ -64,6 +64,9 @@ class MpiCommunicator : public Communicator {
   // call its sequence number.
   // Throws: UserError with a table of differences, on all ranks, if the ranks' calls differ.
   void agree(CallDescriptor call);
+  // Lets MPI work on what this rank has still to send. Others wait for it in their last collective. Call
+  // this regularly during waits outside of MPI.
+  void progress() const;
   // For ranks that know that their calls differ.
   // Throws: CallMismatch with a table of differences.
   // Collective: every rank of the group must call this.

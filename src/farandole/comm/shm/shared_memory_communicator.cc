@@ -64,6 +64,7 @@ std::string SharedMemoryCommunicator::describe_call() const {
 }
 
 void SharedMemoryCommunicator::look_around() const {
+  while_waiting_();
   if (barrier_->refused()) throw CallMismatch("the ranks of other nodes make other calls");
   if (const auto lost = peers_->lost())
     throw Error(fmt::format("rank {} (pid {}) was lost, {}, while this rank waited in {}", lost->rank,
