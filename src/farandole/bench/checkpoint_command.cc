@@ -148,8 +148,8 @@ class CheckpointBenchmark {
     Pair into_memory{"the same", "read(2) into new memory", "", "memory_read_s", {}, {}};
     const auto copy = *folder_ / "copy";
     for (int i = 0; i < options_.repetitions; ++i) {
-      const auto file =
-          *folder_ / fmt::format("{}.h5", i);  // A file that is replaced would take time to remove.
+      // A file that is replaced would take time to remove.
+      const auto file = *folder_ / fmt::format("{}.h5", i);
       const auto unchecked = *folder_ / fmt::format("unchecked-{}.h5", i);
       const auto write_ours = [&] { time_into(write.ours, [&] { write_checkpoint(file, snapshot_); }); };
       if (i % 2 == 0) write_ours();

@@ -34,8 +34,8 @@ namespace {
 using OpenCheckpoint = CheckpointReader::Impl;
 using StoredArray = OpenCheckpoint::StoredArray;
 
-constexpr const char* checksum_attribute =
-    "xxh3";  // of an array: over its bytes; of the root: over the manifest
+// Of an array: over its bytes; of the root: over the manifest.
+constexpr const char* checksum_attribute = "xxh3";
 
 std::string as_text(std::uint64_t checksum) {
   return fmt::format("{:016x}", checksum);

@@ -11,8 +11,8 @@ namespace farandole {
 // An array that is not the same in both files.
 struct ArrayDifference {
   std::string path;
-  std::string
-      kind;  // "only in the first", "only in the second", or both types and shapes; empty: the values differ
+  // "only in the first", "only in the second", or both types and shapes; empty: the values differ.
+  std::string kind;
   std::size_t elements = 0;   // of the array, if the values differ
   std::size_t different = 0;  // elements with other bits
   double largest = 0;         // absolute difference; NaN if one of the numbers is a NaN

@@ -48,8 +48,8 @@ inline const std::string model = "/model/";
 inline const std::string optimizer = "/optimizer/state/";
 inline const std::string sampler_epoch = "/sampler/epoch";
 inline const std::string sampler_samples = "/sampler/samples";
-inline const std::string sampler_batches =
-    "/sampler/batches";  // of each rank; instead of samples in old files
+// Of each rank; instead of samples in old files.
+inline const std::string sampler_batches = "/sampler/batches";
 inline const std::string sampler_ranges = "/sampler/ranges";
 inline const std::string sampler_passes = "/sampler/passes";
 inline const std::string sampler_loss = "/sampler/loss";

@@ -63,8 +63,8 @@ struct EstimatorOptions {
   std::string device = "cpu";  // cpu, cuda (a GPU for each rank) or auto (GPUs if every rank can have one)
   std::string precision = "float32";  // Of the layers: float32, tf32, bfloat16 or float16.
   double clip_norm = 0;               // Largest global 2-norm of the gradients; 0: no limit.
-  std::string on_nonfinite =
-      "stop";  // What a gradient that is not finite does: stop, skip (the step) or rollback.
+  // What a gradient that is not finite does: stop, skip (the step) or rollback.
+  std::string on_nonfinite = "stop";
   bool shuffle = true;
   std::string nan = "error";  // What a NaN in a feature does: error, skip (the row is left out), keep.
   std::uint64_t seed = 1;
@@ -76,11 +76,11 @@ struct EstimatorOptions {
 
   std::int64_t patience = 0;  // Stops after so many epochs without a better loss; 0: never.
   bool keep_best = false;     // The result is the model of the best epoch, not of the last one.
-  std::string
-      checkpoint_every{};  // Checkpoints between those after each epoch: "500steps", "10min" or "auto".
+  // Checkpoints between those after each epoch: "500steps", "10min" or "auto".
+  std::string checkpoint_every{};
   std::filesystem::path store = "runs";
-  std::string
-      run{};  // Id of a run in the store. Empty: the unfinished run with these options, or else a new one.
+  // Id of a run in the store. Empty: the unfinished run with these options, or else a new one.
+  std::string run{};
   int verbose = 1;  // 0: no output; 1: a line for each epoch.
 
   // For programs: more metrics by name. They are measured wherever metrics are.

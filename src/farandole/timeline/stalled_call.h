@@ -22,8 +22,8 @@ struct CallKey {
 // How far a rank is in the collectives of one communicator. The texts must outlive this object.
 struct CallProgress {
   std::uint32_t communicator = 0;
-  std::uint32_t begun =
-      0;  // number of its collectives that the rank has begun; the last has sequence begun - 1
+  // Number of its collectives that the rank has begun; the last has sequence begun - 1.
+  std::uint32_t begun = 0;
   bool in_flight = false;            // the last one has not ended
   std::int64_t since_ns = 0;         // when the last one began
   std::string_view operation, name;  // of the last one

@@ -21,8 +21,8 @@ namespace farandole {
 // The use of a rank's time, as parts whose sum is the window.
 enum class Share : std::uint8_t { compute, waiting, transfer, data, checkpoint, evaluation, other, idle };
 inline constexpr std::size_t share_count = 8;
-using Shares =
-    std::array<std::int64_t, share_count>;  // Nanoseconds; waiting and transfer count only if exposed.
+// Nanoseconds; waiting and transfer count only if exposed.
+using Shares = std::array<std::int64_t, share_count>;
 
 struct GpuTimes {  // Nanoseconds. The sum of the last four is `window`.
   // The window of the run. For traces of PyTorch's profiler it is, as in Holistic Trace Analysis, the time

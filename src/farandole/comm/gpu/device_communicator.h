@@ -40,8 +40,8 @@ std::vector<PeerWatch::Peer> peers_to_watch(std::span<const DevicePeer> all, int
 struct DeviceCommunicatorOptions {
   std::vector<int> world_ranks{};  // ranks in the job, for messages; default: 0, 1, …
   std::uint16_t number = 0;        // identifies the communicator in the registry
-  CollectiveRegistry* registry =
-      nullptr;  // must outlive the communicator; null: the watchdog does not see it
+  // Must outlive the communicator; null: the watchdog does not see it.
+  CollectiveRegistry* registry = nullptr;
   CollectiveLaunches* launches = nullptr;  // must outlive the communicator; null: nobody is told of launches
 };
 

@@ -34,8 +34,8 @@ Messages operands_and_results(const Pieces& others_part, const Pieces& own_part,
   return all;
 }
 
-constexpr std::size_t block_elements =
-    2048;  // elements that are combined at once; those of some ranks fit the first cache
+// Elements that are combined at once; those of some ranks fit the first cache.
+constexpr std::size_t block_elements = 2048;
 
 // As a rank that receives these values. At most block_elements.
 void round_to_bfloat16(float* values, std::size_t count) {

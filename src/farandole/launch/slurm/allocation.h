@@ -22,8 +22,8 @@ struct ShrunkAllocation {
   std::size_t hosts = 0;          // How many are left.
   // Ranks for the next start: the same number per CPU as before, rounded down, at least 1.
   int ranks = 0;
-  EnvironmentChanges
-      environment;  // The variables that describe the hosts of the job to srun, mpirun and plan_launch().
+  // The variables that describe the hosts of the job to srun, mpirun and plan_launch().
+  EnvironmentChanges environment;
 };
 
 // `before`: the hosts that the environment describes, in the order of Slurm; `now`: those that the job has.

@@ -407,7 +407,7 @@ const TraceCategory& EventReader::category_named(std::string_view text) {
 const char* EventReader::read(const char* text) {
   fields_.clear();
   if (!unescaped_.empty()) unescaped_.clear();
-  const TraceCategory* category = &category_named("");
+  const TraceCategory* category = nullptr;  // before the event has named it
   JsonCursor json(text, unescaped_);
   json.read_object([&] {
     if (json.key("ph")) {
@@ -433,7 +433,7 @@ const char* EventReader::read(const char* text) {
     } else if (json.key("name")) {
       fields_.span.name = json.text("name");
     } else if (json.key("args")) {
-      read_args(json, *category, fields_);
+      read_args(json, category != nullptr ? *category : category_named(""), fields_);
     } else {
       json.skip_member();
     }

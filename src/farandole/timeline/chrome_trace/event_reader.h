@@ -32,8 +32,8 @@ struct EventFields {
   std::optional<std::uint64_t> sequence, communicator, bytes;  // arguments
   std::string_view args_name, host;
   std::optional<std::int64_t> rank;
-  bool has_rare_args =
-      false;  // one of those that only few events have, in `span.message` or in the line above
+  // One of those that only few events have, in `span.message` or in the line above.
+  bool has_rare_args = false;
 
   // Resets the fields for the next event. The rare arguments are cleared only if there were any.
   void clear();
