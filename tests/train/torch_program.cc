@@ -9,6 +9,7 @@ int main(int argc, char** argv) {
                                   {"joining", joining},
                                   {"launching", launching},
                                   {"many_fits", many_fits},
+                                  {"metric_files", metric_files},
                                   {"overhead_benchmark", overhead_benchmark},
                                   {"paced_training", paced_training},
                                   {"straggling", straggling},

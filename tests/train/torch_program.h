@@ -6,6 +6,7 @@ int gpt_step(int argc, char** argv);
 int joining(int argc, char** argv);
 int launching(int argc, char** argv);
 int many_fits(int argc, char** argv);
+int metric_files(int argc, char** argv);
 int overhead_benchmark(int argc, char** argv);
 int paced_training(int argc, char** argv);
 int straggling(int argc, char** argv);
