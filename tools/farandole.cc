@@ -26,6 +26,7 @@ constexpr std::string_view program_prefix = "farandole-";
 constexpr std::pair<std::string_view, std::string_view> descriptions[] = {
     {"run", "start a program on several ranks with srun or mpirun"},
     {"train", "train a model on the ranks that 'farandole run' has started"},
+    {"new", "write a small project of your own that trains at once"},
     {"config", "show the options of a training, and where each value comes from"},
     {"submit", "submit a training to Slurm"},
     {"status", "say what a run is doing: step, rate, time left, checkpoint"},

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # install.sh HEADER...: an installed tree works wherever it is moved to: its programs, its examples built with CMake and with
-# pkg-config, its manual pages and its completion; and it has the public headers, no more and no less.
+# pkg-config, a project of `farandole new`, its manual pages and its completion; and it has the public headers, no more and no less.
 source "$(dirname "$0")/../trainer/common.sh"
 export LC_ALL=C
 build=$(dirname "$bin")
@@ -13,7 +13,7 @@ share=$prefix/share/farandole
 printf 'farandole/%s\n' "$@" | sort >declared
 (cd "$prefix/include" && find . -type f -printf '%P\n') | sort >installed
 diff declared installed >out || fail "the installed headers are not the public ones"
-for folder in profiles slurm examples; do
+for folder in profiles slurm examples new; do
   [[ -n $(ls -A "$share/$folder") ]] || fail "there is no share/farandole/$folder"
 done
 # The module: with Lmod, where there is one.
@@ -40,14 +40,17 @@ fi
 # The examples, as share/farandole/examples/CMakeLists.txt says.
 cmake -G Ninja -S "$share/examples" -B examples -DCMAKE_PREFIX_PATH="$prefix" >out 2>err ||
   fail "the examples cannot be configured"
-targets=(record analyze)
-[[ ! -e $lib/libfarandole_runtime.so ]] || targets+=(train)  # the build has the other examples
-cmake --build examples --target "${targets[@]}" >out 2>&1 || fail "the examples cannot be built"
+cmake --build examples --target record analyze >out 2>&1 || fail "the examples cannot be built"  # the build has the others
 examples/record runs/record >out 2>err || fail "examples/record"
 [[ -s runs/record/timeline.json.gz ]] || fail "examples/record leaves no trace"
 examples/analyze runs/record >record.json 2>err || fail "examples/analyze"
 grep -q '^throughput: ' err || fail "examples/analyze prints no figures"
-if [[ -x examples/train ]]; then
+export PKG_CONFIG_PATH=$lib/pkgconfig
+if [[ -e $lib/libfarandole_runtime.so ]]; then
+  # Linked with the installed library; the build has compiled it.
+  read -ra runtime < <(pkg-config --libs farandole-runtime)
+  "${CXX:-c++}" "$(find "$build/tests/CMakeFiles/example_train.dir" -name '*.o')" "${runtime[@]}" -o examples/train >out 2>err ||
+    fail "link with pkg-config"
   # On one rank without mpirun and on three ranks, with the same loss except for the order of sums.
   timeout 300 examples/train >one 2>err || fail "examples/train on one rank"
   timeout 300 "$prefix/bin/farandole" run -n 3 --run-dir runs/train -- examples/train >three 2>err || fail "examples/train"
@@ -66,20 +69,16 @@ for name in sys.argv[1:]:
 PYTHON
 
 # Without CMake.
-export PKG_CONFIG_PATH=$lib/pkgconfig
 read -ra flags < <(pkg-config --cflags --libs farandole-analyzer farandole-timeline)
 "${CXX:-c++}" -std=c++20 "$share/examples/analyze.cc" "${flags[@]}" -o analyze >out 2>err || fail "c++ with pkg-config"
 ./analyze runs/record 2>err | cmp - record.json || fail "the program built with pkg-config"
-if [[ -x examples/train ]]; then  # a unit with LibTorch takes 20 s to compile; so objects are only linked again
+if [[ -x examples/train ]]; then
   read -ra flags < <(pkg-config --cflags farandole-runtime)
   "${CXX:-c++}" -std=c++20 -E "$share/examples/train.cc" "${flags[@]}" -o train.ii 2>err || fail "headers with pkg-config"
-  read -ra flags < <(pkg-config --libs farandole-runtime)
-  "${CXX:-c++}" "$(find examples -name train.cc.o)" "${flags[@]}" -o train >out 2>err || fail "link with pkg-config"
-  timeout 300 "$prefix/bin/farandole" run -n 2 -- ./train >out 2>err || fail "train, built with pkg-config"
-  grep -q '^loss 0\.' out || fail "train, built with pkg-config, prints another loss"
-  # launch finds the launcher of the installed tree, although no folder of it is in PATH. A test of its own has compiled it.
-  "${CXX:-c++}" "$(find "$build/tests/CMakeFiles/example_launch.dir" -name '*.o')" "${flags[@]}" -o launch >out 2>err || fail "link of launch"
+  # launch finds the launcher of the installed tree, although no folder of it is in PATH.
+  "${CXX:-c++}" "$(find "$build/tests/CMakeFiles/example_launch.dir" -name '*.o')" "${runtime[@]}" -o launch >out 2>err || fail "link of launch"
   timeout 300 env PATH="$(dirname "$(command -v mpirun)"):/usr/bin:/bin" ./launch 2 >out 2>err && grep -qE '^accuracy on 2 ranks: [89]' out || fail "launch"
+  "$(dirname "$0")/new.sh" "$prefix/bin" || fail "a project of farandole new"
 fi
 ! examples/analyze nowhere >out 2>err || fail "a run that is not there is no failure"
 
