@@ -90,11 +90,18 @@ int main(int argc, char** argv) {
     for (const auto& batch : *loader) {
       for (auto& group : sgd.param_groups()) group.options().set_lr(rate.at(run.steps()));
       optimizer.zero_grad();
-      const auto loss = torch::cross_entropy_loss(net->forward(batch.data), batch.target);
-      loss.backward();
+      torch::Tensor loss;
+      {  // The spans are for `farandole analyze`.
+        const farandole::Span span(session.timeline(), farandole::Category::forward, "forward");
+        loss = torch::cross_entropy_loss(net->forward(batch.data), batch.target);
+      }
+      {
+        const farandole::Span span(session.timeline(), farandole::Category::backward, "backward");
+        loss.backward();
+      }
       optimizer.step();
-      if (!run.step({{"loss", loss}, {"lr", rate.at(run.steps())}}))
-        return run.finish();  // saved; the same command continues
+      // Returns false if the job is to stop. The state is saved then, and the same command continues.
+      if (!run.step({{"loss", loss}, {"lr", rate.at(run.steps())}})) return run.finish();
     }
     const auto validate = [&]() -> farandole::Values {
       const torch::NoGradGuard no_grad;
@@ -104,8 +111,8 @@ int main(int argc, char** argv) {
         correct += net->forward(batch.data).argmax(1).eq(batch.target).sum().item<double>();
         count += static_cast<double>(batch.target.size(0));
       }
-      const auto accuracy =
-          session.allreduce(torch::tensor(correct / count)).item<double>();  // the mean over the ranks
+      // The mean over the ranks.
+      const auto accuracy = session.allreduce(torch::tensor(correct / count)).item<double>();
       if (session.rank() == 0)
         std::cout << "epoch " << run.epoch() + 1 << ": accuracy " << accuracy << std::endl;
       return {{"accuracy", accuracy}};
