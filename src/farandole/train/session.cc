@@ -33,7 +33,7 @@
 #include "farandole/comm/recording/trace_requests.h"
 #include "farandole/comm/watch/collective_registry.h"
 #include "farandole/comm/watch/rank_status.h"
-#include "farandole/comm/watch/signal_event.h"
+#include "farandole/base/process/signal_event.h"
 #include "farandole/comm/watch/watchdog.h"
 #include "farandole/comm/wrap/traced_communicator.h"
 #include "farandole/timeline/counters/gpu_counters.h"

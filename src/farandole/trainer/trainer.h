@@ -25,7 +25,7 @@
 #include "farandole/train/session.h"
 #include "farandole/trainer/loop_options.h"
 #include "farandole/trainer/objective.h"
-#include "farandole/trainer/run_checkpoints.h"
+#include "farandole/train/run/run_checkpoints.h"
 
 namespace farandole {
 

@@ -1,4 +1,4 @@
-#include "farandole/comm/watch/signal_event.h"
+#include "farandole/base/process/signal_event.h"
 
 #include <array>
 #include <atomic>

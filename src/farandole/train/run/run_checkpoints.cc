@@ -1,4 +1,4 @@
-#include "farandole/trainer/run_checkpoints.h"
+#include "farandole/train/run/run_checkpoints.h"
 
 #include <array>
 #include <limits>

@@ -12,7 +12,7 @@
 #include "farandole/train/run/device_copies.h"
 #include "farandole/train/run/training_state.h"
 #include "farandole/train/session.h"
-#include "farandole/trainer/checkpoint_schedule.h"
+#include "farandole/train/run/checkpoint_schedule.h"
 #include "farandole/trainer/loop_options.h"
 
 namespace farandole {
