@@ -10,6 +10,7 @@ int main(int argc, char** argv) {
                                   {"launching", launching},
                                   {"many_fits", many_fits},
                                   {"overhead_benchmark", overhead_benchmark},
+                                  {"own_training", own_training},
                                   {"paced_training", paced_training},
                                   {"straggling", straggling},
                                   {"vision_benchmark", vision_benchmark}},

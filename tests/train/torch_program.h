@@ -7,6 +7,7 @@ int joining(int argc, char** argv);
 int launching(int argc, char** argv);
 int many_fits(int argc, char** argv);
 int overhead_benchmark(int argc, char** argv);
+int own_training(int argc, char** argv);
 int paced_training(int argc, char** argv);
 int straggling(int argc, char** argv);
 int vision_benchmark(int argc, char** argv);

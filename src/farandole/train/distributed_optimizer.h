@@ -102,8 +102,10 @@ class DistributedOptimizer {
   std::size_t sent_bytes() const;
   torch::optim::Optimizer& inner();
 
-  // Farandole's own: the type is not installed.
-  LossScaler* loss_scaler();  // Null without loss_scaling.
+  // For checkpoints, also of a Run.
+  LossScaler* loss_scaler();  // Null without loss_scaling. The type is not installed.
+  bool averages_parameters() const;
+  int backward_passes_per_step() const;
 
  private:
   friend class Join;

@@ -108,6 +108,7 @@ struct Session::Internals::Parts {
   std::string no_gpu_activity = "nothing is recorded";
   std::unique_ptr<Recording> recording;
   std::filesystem::path recorded;  // The last run directory in which this session has recorded.
+  RunProgress earlier_progress;
   SignalEvent trace_asked;
   std::unique_ptr<TraceRequests> trace_requests;
   CollectiveRegistry calls;
@@ -204,6 +205,14 @@ bool Session::Internals::is_ending(ExitCode code) {
 
 bool Session::Internals::holds_lease() const {
   return parts_->lease->held();
+}
+
+const std::filesystem::path& Session::Internals::recorded() const {
+  return parts_->recorded;
+}
+
+const RunProgress& Session::Internals::earlier_progress() const {
+  return parts_->earlier_progress;
 }
 
 Group::Group(std::vector<int> ranks, std::uint16_t number, std::unique_ptr<Internals> internals)
@@ -380,7 +389,9 @@ void Session::Internals::Parts::keep_earlier_start_of(Session& session,
     if (session.local_rank() == 0) stage_out_all(folder / "recorder", ".ftl");
   });
   session.together([&] {
-    if (session.rank() == 0) keep_earlier_start(folder);
+    if (session.rank() != 0) return;
+    earlier_progress = read_run_progress(folder);
+    keep_earlier_start(folder);
   });
 }
 

@@ -14,6 +14,7 @@
 #include "farandole/comm/communicator.h"
 #include "farandole/comm/gpu/device_communicator.h"
 #include "farandole/fusion/gpu_buckets.h"
+#include "farandole/timeline/recorder/run_progress.h"
 #include "farandole/train/group.h"
 #include "farandole/train/session.h"
 
@@ -71,6 +72,11 @@ class Session::Internals {
   // As RunLease::held(), on rank 0 after take_lease().
   // Thread safety: any thread may call this at any time.
   bool holds_lease() const;
+
+  // The last run directory in which this session has begun to record, absolute, or empty. On rank 0, how far
+  // the start before had come.
+  const std::filesystem::path& recorded() const;
+  const RunProgress& earlier_progress() const;
 
   std::optional<GpuOfRank> gpu;           // Set if gradients are in memory of a GPU.
   std::vector<std::string> gpus;          // UUID of the GPU of each rank; empty without GPUs.
