@@ -41,6 +41,7 @@
 #include "farandole/timeline/recorder/recorder_format.h"
 #include "farandole/timeline/recorder/recorder_place.h"
 #include "farandole/train/collectives_internals.h"
+#include "farandole/train/distributed_optimizer.h"
 #include "farandole/train/session_internals.h"
 
 namespace farandole {
@@ -200,6 +201,12 @@ bool Session::Internals::is_ending(ExitCode code) {
   const bool is_news = code != ExitCode::peer_lost || watchdog->claim_loss();
   watchdog->leave(code != ExitCode::peer_lost);
   return is_news;
+}
+
+DistributedOptimizer* Session::Internals::optimizer_of(const torch::optim::Optimizer& inner) const {
+  const auto found = std::find_if(optimizers.begin(), optimizers.end(),
+                                  [&](auto* optimizer) { return &optimizer->inner() == &inner; });
+  return found == optimizers.end() ? nullptr : *found;
 }
 
 bool Session::Internals::holds_lease() const {
