@@ -70,8 +70,9 @@ std::vector<std::int64_t> DistributedSampler::indices() const {
 
 void DistributedSampler::reset(std::optional<std::size_t> new_size) {
   if (new_size && static_cast<std::int64_t>(*new_size) != dataset_size_)
-    throw UserError(fmt::format("the sampler has {} samples, and the data set {}; make them from the same data",
-                                dataset_size_, *new_size));
+    throw UserError(
+        fmt::format("the sampler has {} samples, and the data set {}; make them from the same data",
+                    dataset_size_, *new_size));
   order_ = indices();
   taken_ = 0;
 }

@@ -20,6 +20,7 @@
 #include "farandole/base/files/staging_file.h"
 #include "farandole/base/log.h"
 #include "farandole/base/process/cores.h"
+#include "farandole/base/process/signal_event.h"
 #include "farandole/base/run/earlier_starts.h"
 #include "farandole/base/run/run_files.h"
 #include "farandole/base/run/run_lease.h"
@@ -33,7 +34,6 @@
 #include "farandole/comm/recording/trace_requests.h"
 #include "farandole/comm/watch/collective_registry.h"
 #include "farandole/comm/watch/rank_status.h"
-#include "farandole/base/process/signal_event.h"
 #include "farandole/comm/watch/watchdog.h"
 #include "farandole/comm/wrap/traced_communicator.h"
 #include "farandole/timeline/counters/gpu_counters.h"
@@ -41,6 +41,7 @@
 #include "farandole/timeline/recorder/recorder_format.h"
 #include "farandole/timeline/recorder/recorder_place.h"
 #include "farandole/train/collectives_internals.h"
+#include "farandole/train/distributed_optimizer.h"
 #include "farandole/train/session_internals.h"
 
 namespace farandole {
@@ -201,6 +202,12 @@ bool Session::Internals::is_ending(ExitCode code) {
   const bool is_news = code != ExitCode::peer_lost || watchdog->claim_loss();
   watchdog->leave(code != ExitCode::peer_lost);
   return is_news;
+}
+
+DistributedOptimizer* Session::Internals::optimizer_of(const torch::optim::Optimizer& inner) const {
+  const auto found = std::find_if(optimizers.begin(), optimizers.end(),
+                                  [&](auto* optimizer) { return &optimizer->inner() == &inner; });
+  return found == optimizers.end() ? nullptr : *found;
 }
 
 bool Session::Internals::holds_lease() const {

@@ -119,7 +119,8 @@ void Trainer::schedule_rates() {
   const auto epoch_steps = steps_in(passes.whole), left = steps_in(passes.left);
   const auto epochs = options_.epochs - run_.position.epoch;
   auto remaining = epochs > 0 ? left + (epochs - 1) * epoch_steps : 0;
-  if (options_.steps > 0) remaining = std::clamp<std::int64_t>(options_.steps - run_.position.step, 0, remaining);
+  if (options_.steps > 0)
+    remaining = std::clamp<std::int64_t>(options_.steps - run_.position.step, 0, remaining);
   total_steps_ = run_.position.step + remaining;
   const bool ended_by_steps = options_.steps > 0 && total_steps_ == options_.steps;
   const auto scheduled = ended_by_steps ? run_.position.step
@@ -401,9 +402,10 @@ void Trainer::roll_back(const std::string& reason) {
           "step {}: {}; the job has returned to the checkpoint of step {} {} times; lower --lr, or "
           "continue from an earlier checkpoint",
           run_.position.step, reason, snapshot->step, most_in_a_row));
-    log_->progress.say(fmt::format("step {}: {}; the parameters are those of step {} again", run_.position.step,
-                                   reason, snapshot->step));
-    log_->metrics.write(MetricsLog::Rollback{run_.position.step, run_.position.epoch, snapshot->step, reason});
+    log_->progress.say(fmt::format("step {}: {}; the parameters are those of step {} again",
+                                   run_.position.step, reason, snapshot->step));
+    log_->metrics.write(
+        MetricsLog::Rollback{run_.position.step, run_.position.epoch, snapshot->step, reason});
   });
   restore(session_, tracked_, snapshot ? &*snapshot : nullptr);
 }

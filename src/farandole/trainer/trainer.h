@@ -108,7 +108,7 @@ class Trainer {
   // Equal on all ranks.
   bool stopping_ = false, ended_ = false;
   bool has_samples_ = false;  // Any rank, in the present step.
-  torch::Tensor loss_;  // The sum of this rank's passes in the last step.
+  torch::Tensor loss_;        // The sum of this rank's passes in the last step.
   int skipped_in_a_row_ = 0;
   int rollbacks_in_a_row_ = 0;  // To the same checkpoint.
   std::int64_t rolled_back_to_ = -1;

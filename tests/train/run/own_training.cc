@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <farandole/farandole.h>
 #include <fstream>
 #include <map>
 #include <stdexcept>
@@ -12,7 +13,6 @@
 #include <unistd.h>
 
 #include "train/torch_program.h"
-#include <farandole/farandole.h>
 
 namespace {
 
@@ -96,7 +96,8 @@ int own_training(int argc, char** argv) {
   std::ofstream seen(settings.text("seen", "/dev/null") + "." + std::to_string(::getpid()) + "." +
                      std::to_string(session.rank()));
   seen << "start " << run.steps() << std::endl;
-  if (session.rank() == 0) std::printf("%s at step %d\n", resumed ? "continues" : "begins", static_cast<int>(run.steps()));
+  if (session.rank() == 0)
+    std::printf("%s at step %d\n", resumed ? "continues" : "begins", static_cast<int>(run.steps()));
   std::fflush(stdout);
 
   const auto loss_of = [&](const Tensor& x, const Tensor& y) {
@@ -131,6 +132,7 @@ int own_training(int argc, char** argv) {
   }
   const int code = run.finish();
   if (session.rank() == 0)
-    std::printf("bits %016llx average %.9g\n", static_cast<unsigned long long>(bits_of(*net)), average.sum().item<double>());
+    std::printf("bits %016llx average %.9g\n", static_cast<unsigned long long>(bits_of(*net)),
+                average.sum().item<double>());
   return code;
 }

@@ -49,10 +49,9 @@ bool is_handled_by(int number, void (*handler)(int)) {
 
 SignalEvent::SignalEvent(int number, Afterwards afterwards, Takes takes)
     : number_(number), afterwards_(afterwards), event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  const bool free =
-      is_handled_by(number, SIG_DFL) ||
-      (afterwards == Afterwards::ignored && is_handled_by(number, SIG_IGN)) ||
-      (takes == Takes::from_others && is_handled_by(number, &on_signal));
+  const bool free = is_handled_by(number, SIG_DFL) ||
+                    (afterwards == Afterwards::ignored && is_handled_by(number, SIG_IGN)) ||
+                    (takes == Takes::from_others && is_handled_by(number, &on_signal));
   if (event_.get() < 0 || !free) return;
   event_of_handler[static_cast<std::size_t>(number)] = event_.get() + 1;
   owner_of_handler = ::getpid();

@@ -32,7 +32,7 @@ class MetricsLog {
   using Named = std::vector<std::pair<std::string, double>>;
   struct Training {
     std::int64_t step, epoch;
-    Named values;  // The loss, and more of a program of one's own.
+    Named values;          // The loss, and more of a program of one's own.
     double lr;             // NaN: unknown
     double samples_per_s;  // 0: unknown
     double step_ms;

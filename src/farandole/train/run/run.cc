@@ -115,15 +115,20 @@ Run::Parts::Parts(Session& the_session, RunOptions the_options)
   session.together([&] {
     check(options);
     goal = parse_goal(options.best);
-    of_state = {choose_folder(options), CheckpointInterval::parse(options.checkpoint_every), 24 * 3600,
-                options.keep, 0, options.log_every, options.config.empty() ? "{}" : options.config,
+    of_state = {choose_folder(options),
+                CheckpointInterval::parse(options.checkpoint_every),
+                24 * 3600,
+                options.keep,
+                0,
+                options.log_every,
+                options.config.empty() ? "{}" : options.config,
                 "lower the learning rate, or set DistributedOptimizerOptions::clip_norm"};
   });
   auto& internals = session.internals();
   std::optional<RunProgress> earlier = internals.earlier_progress();
   if (internals.recorded() != std::filesystem::absolute(of_state.run_dir)) {
     session.together([&] {
-      if (internals.has_optimizers())
+      if (!internals.optimizers.empty())
         throw UserError(
             "make the Run before the DistributedOptimizer, because it begins to record; or start the program "
             "with farandole run --run-dir RUN");
@@ -334,8 +339,7 @@ bool Run::resume() {
     if (!p.directory) return;
     if (auto found = read_newest_checkpoint(p.directory->checkpoints(), memory_of(p.tracked)))
       start = std::move(found->second);
-    if (start && p.sampler != nullptr)
-      check_order(*start, p.order(), "data set", "SamplerOptions::seed");
+    if (start && p.sampler != nullptr) check_order(*start, p.order(), "data set", "SamplerOptions::seed");
   });
   const auto position = share_position(p.session, start);
   if (position) {
@@ -377,8 +381,7 @@ bool Run::step(const Values& values) {
   const auto lr = p.tracked.optimizers.empty()
                       ? std::numeric_limits<double>::quiet_NaN()
                       : p.tracked.optimizers.front()->param_groups().front().options().get_lr();
-  state.report(state.position.step == p.options.total_steps, lr,
-               static_cast<double>(p.samples_per_step()));
+  state.report(state.position.step == p.options.total_steps, lr, static_cast<double>(p.samples_per_step()));
   p.stopping = p.stopping || p.learns_of_stop();
   if (p.stopping)
     state.save();

@@ -10,10 +10,10 @@
 
 #include "farandole/checkpoint/checkpoint_store.h"
 #include "farandole/checkpoint/snapshot.h"
+#include "farandole/train/run/checkpoint_schedule.h"
 #include "farandole/train/run/device_copies.h"
 #include "farandole/train/run/training_state.h"
 #include "farandole/train/session.h"
-#include "farandole/train/run/checkpoint_schedule.h"
 
 namespace farandole {
 

@@ -165,7 +165,8 @@ void RunState::share_buffers() {
 }
 
 bool RunState::has_buffers() const {
-  return std::ranges::any_of(tracked_.modules, [](const auto& named) { return !named.second->buffers().empty(); });
+  return std::ranges::any_of(tracked_.modules,
+                             [](const auto& named) { return !named.second->buffers().empty(); });
 }
 
 void RunState::save() {

@@ -71,9 +71,9 @@ class RunState {
   double samples_per_s() const { return samples_per_s_; }
   // Time that is not the steps', such as that of an evaluation.
   void leave_out(std::int64_t ns) { reported_ns_ += ns; }
-  void log_resources(std::int64_t epoch);  // Collective.
+  void log_resources(std::int64_t epoch);                                                // Collective.
   std::string resources() { return resource_table(meter_.gather(), session_.hosts()); }  // Collective.
-  MetricsLog* metrics() { return log_ ? &*log_ : nullptr; }                            // Null but on rank 0.
+  MetricsLog* metrics() { return log_ ? &*log_ : nullptr; }  // Null but on rank 0.
 
   // The parameters of this step have this score; lower is better. Returns whether it is the best so far; only
   // rank 0 knows.

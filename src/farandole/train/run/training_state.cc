@@ -159,7 +159,8 @@ std::optional<std::int64_t> samples_in_batches(const Snapshot& snapshot) {
 // Collective, as restore().
 void restore_loss_scale(Session& session, LossScaler& scaler, const Snapshot* snapshot, std::size_t index) {
   auto state = scaler.state();
-  const Array* const scale = snapshot != nullptr ? snapshot->find(scaler_path(schema::loss_scale, index)) : nullptr;
+  const Array* const scale =
+      snapshot != nullptr ? snapshot->find(scaler_path(schema::loss_scale, index)) : nullptr;
   if (scale != nullptr && scale->bytes.size() == sizeof state.scale) {
     std::memcpy(&state.scale, scale->bytes.data(), sizeof state.scale);
     state.good_steps = integer(*snapshot, scaler_path(schema::loss_scale_steps, index)).value_or(0);
@@ -173,8 +174,8 @@ void load_values(const Snapshot& snapshot, const TrackedState& state) {
     const Array* const array = snapshot.find(schema::values + name);
     if (array == nullptr) continue;
     if (array->shape != tensor.sizes().vec())
-      throw UserError(fmt::format("{} has {} elements in the checkpoint and {} here; track the same values", name,
-                                  array->count(), tensor.numel()));
+      throw UserError(fmt::format("{} has {} elements in the checkpoint and {} here; track the same values",
+                                  name, array->count(), tensor.numel()));
     if (!array->bytes.empty()) tensor.copy_(view_of(*array));
   }
 }
@@ -227,8 +228,8 @@ void check_order(const Snapshot& snapshot, const SampleOrder& order, const char*
   if (position.samples > order.samples) refuse(fmt::format("the data has only {} samples", order.samples));
 }
 
-void capture(Session& session, const TrackedState& state, const Position& position,
-             SnapshotBuilder& snapshot, DeviceCopies* copies) {
+void capture(Session& session, const TrackedState& state, const Position& position, SnapshotBuilder& snapshot,
+             DeviceCopies* copies) {
   const auto rng = session.all_gather(random_state(session.device()).unsqueeze(0));
   if (session.rank() != 0) return;
   auto& header = snapshot.header();

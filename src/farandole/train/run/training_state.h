@@ -64,8 +64,8 @@ void check_order(const Snapshot& snapshot, const SampleOrder& order, const char*
 // Copies the state into the snapshot on rank 0, so that training may continue. The random generators of all
 // ranks are gathered. With `copies`, tensors on the device are added there; the caller starts these copies.
 // Collective: every rank of the group must call this in the same order.
-void capture(Session& session, const TrackedState& state, const Position& position,
-             SnapshotBuilder& snapshot, DeviceCopies* copies = nullptr);
+void capture(Session& session, const TrackedState& state, const Position& position, SnapshotBuilder& snapshot,
+             DeviceCopies* copies = nullptr);
 
 // Waits until the last checkpoint is written. Rank 0 passes the store, the others pass nullptr. The ranks
 // meet again and again, so that a slow disk is no stall.
