@@ -3,6 +3,8 @@ if(FARANDOLE_TORCH)
                          estimator/export_models.cc estimator/launching.cc estimator/many_fits.cc gpu/gpt_step.cc benchmarks/overhead_benchmark.cc benchmarks/vision_benchmark.cc
                          LAYERS bench estimator analyzer
                          NAMES export_models gpt_step joining launching many_fits overhead_benchmark own_training paced_training straggling vision_benchmark)
+  farandole_script_test(train.own_training train/run/own_training.sh 90)
+  set_tests_properties(train.own_training PROPERTIES LABELS program PROCESSORS 2)
   foreach(script IN ITEMS joining stragglers)
     farandole_script_test(train.${script} train/${script}.sh 20)
     set_tests_properties(train.${script} PROPERTIES LABELS program)

@@ -104,8 +104,7 @@ class DistributedOptimizer {
 
   // For checkpoints, also of a Run.
   LossScaler* loss_scaler();  // Null without loss_scaling. The type is not installed.
-  bool averages_parameters() const;
-  int backward_passes_per_step() const;
+  const DistributedOptimizerOptions& options() const;
 
  private:
   friend class Join;

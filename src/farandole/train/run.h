@@ -92,9 +92,10 @@ class Run {
   // What checkpoints hold. Track everything before resume(); it must outlive this object. An optimizer may be a
   // torch::optim one, also if a DistributedOptimizer uses it. Its parameters must be those of tracked modules.
   // Only one sampler can be tracked; it continues within an epoch, on any number of ranks.
-  template <class... Parts>
-  void track(Parts&... parts) {
-    (add(parts), ...);
+  template <class First, class... More>
+  requires(!std::is_convertible_v<First&, std::string>) void track(First& first, More&... more) {
+    add(first);
+    (add(more), ...);
   }
   // More modules need names, which come before those of their parameters ("critic.fc.weight"). Tensors and
   // numbers are values of the program that are the same on all ranks, such as an average of weights.

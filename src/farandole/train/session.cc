@@ -218,6 +218,10 @@ const std::filesystem::path& Session::Internals::recorded() const {
   return parts_->recorded;
 }
 
+bool Session::Internals::joining() const {
+  return parts_->ranks().joining();
+}
+
 const RunProgress& Session::Internals::earlier_progress() const {
   return parts_->earlier_progress;
 }

@@ -79,6 +79,8 @@ class Session::Internals {
   // the start before had come.
   const std::filesystem::path& recorded() const;
   const RunProgress& earlier_progress() const;
+  bool joining() const;  // inside a Join
+
   // Returns the live DistributedOptimizer that runs `inner`, or nullptr.
   DistributedOptimizer* optimizer_of(const torch::optim::Optimizer& inner) const;
   std::vector<DistributedOptimizer*> optimizers;  // Those that are alive, in the order of their creation.

@@ -95,7 +95,9 @@ int own_training(int argc, char** argv) {
   const bool resumed = settings.text("resume", "yes") == "yes" && run.resume();
   std::ofstream seen(settings.text("seen", "/dev/null") + "." + std::to_string(::getpid()) + "." +
                      std::to_string(session.rank()));
-  seen << "start " << run.steps() << std::endl;
+  auto began = std::to_string(std::chrono::system_clock::now().time_since_epoch().count());
+  session.broadcast(began);
+  seen << "start " << run.steps() << ' ' << began << std::endl;
   if (session.rank() == 0)
     std::printf("%s at step %d\n", resumed ? "continues" : "begins", static_cast<int>(run.steps()));
   std::fflush(stdout);
@@ -117,11 +119,10 @@ int own_training(int argc, char** argv) {
       }
       if (run.steps() == nan_at) loss = loss * std::numeric_limits<float>::quiet_NaN();
       std::this_thread::sleep_for(std::chrono::milliseconds(settings.number("pause_ms", 0)));
-      const bool goes_on = run.step({{"loss", loss}});
-      for (const auto index : batch.target.select(1, 1).unbind())
-        seen << run.epoch() << ' ' << run.steps() << ' ' << index.item<int>() << '\n';
+      for (const auto& index : batch.target.select(1, 1).unbind())
+        seen << run.epoch() << ' ' << run.steps() + 1 << ' ' << index.item<int>() << '\n';
       seen.flush();
-      if (!goes_on) return run.finish();
+      if (!run.step({{"loss", loss}})) return run.finish();
     }
     const auto evaluation = [&] {
       const torch::NoGradGuard no_grad;

@@ -469,11 +469,8 @@ std::size_t DistributedOptimizer::sent_bytes() const {
 torch::optim::Optimizer& DistributedOptimizer::inner() {
   return impl_->inner;
 }
-bool DistributedOptimizer::averages_parameters() const {
-  return impl_->averaging.has_value();
-}
-int DistributedOptimizer::backward_passes_per_step() const {
-  return impl_->options.backward_passes_per_step;
+const DistributedOptimizerOptions& DistributedOptimizer::options() const {
+  return impl_->options;
 }
 
 }  // namespace farandole

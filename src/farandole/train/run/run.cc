@@ -14,6 +14,7 @@
 #include "farandole/base/text/json.h"
 #include "farandole/base/text/phrases.h"
 #include "farandole/checkpoint/checkpoint_store.h"
+#include "farandole/comm/mpi/mpi_check.h"
 #include "farandole/launch/stop_request.h"
 #include "farandole/train/distributed_optimizer.h"
 #include "farandole/train/run/run_state.h"
@@ -21,23 +22,6 @@
 
 namespace farandole {
 namespace {
-
-// What decides which evaluation is the best.
-struct Goal {
-  std::string name;
-  bool highest = false;
-  bool given = false;  // by the program
-};
-
-Goal parse_goal(const std::string& text) {
-  if (text.empty()) return {};
-  const auto space = text.find(' ');
-  const auto which = text.substr(0, space);
-  if (space == std::string::npos || space + 1 == text.size() || (which != "min" && which != "max"))
-    throw UserError(fmt::format(
-        "RunOptions::best cannot be '{}'; give for example \"min loss\" or \"max accuracy\"", text));
-  return {text.substr(space + 1), which == "max", true};
-}
 
 std::filesystem::path choose_folder(const RunOptions& options) {
   const auto given = run_dir_of_environment();
@@ -72,8 +56,14 @@ void check(const RunOptions& options) {
 }  // namespace
 
 struct Run::Parts {
+  // What decides which evaluation is the best.
+  struct Goal {
+    std::string name;  // empty: not known yet; "?": it cannot be known
+    bool highest = false;
+  };
   Parts(Session& the_session, RunOptions the_options);
 
+  static Goal parse_goal(const std::string& text);
   void begin();
   void refuse(bool wrong, const std::function<std::string()>& why) const;
   void refuse_if_begun(const char* what) const;
@@ -108,6 +98,16 @@ struct Run::Parts {
   // Saved with the rest: an evaluation that is repeated after a restart must not count twice.
   std::int64_t worse_in_a_row = 0, evaluated_step = -1;
 };
+
+Run::Parts::Goal Run::Parts::parse_goal(const std::string& text) {
+  if (text.empty()) return {};
+  const auto space = text.find(' ');
+  const auto which = text.substr(0, space);
+  if (space == std::string::npos || space + 1 == text.size() || (which != "min" && which != "max"))
+    throw UserError(fmt::format(
+        "RunOptions::best cannot be '{}'; give for example \"min loss\" or \"max accuracy\"", text));
+  return {text.substr(space + 1), which == "max"};
+}
 
 Run::Parts::Parts(Session& the_session, RunOptions the_options)
     : session(the_session), options(std::move(the_options)) {
@@ -202,6 +202,8 @@ void Run::Parts::begin() {
     facts.program = command_line();
     if (options.global_batch > 0) facts.global_batch = options.global_batch;
     if (options.total_steps > 0) facts.total_steps = options.total_steps;
+    if (!distributed.empty() && !distributed.front()->options().tune)
+      facts.bucket_mb = static_cast<double>(distributed.front()->options().buckets.bytes) / (1024 * 1024);
     state->started(*directory, std::move(facts));
   });
   mark_step();
@@ -214,7 +216,7 @@ void Run::Parts::mark_step() {
 }
 
 std::int64_t Run::Parts::passes_per_step() const {
-  return distributed.empty() ? 1 : distributed.front()->backward_passes_per_step();
+  return distributed.empty() ? 1 : distributed.front()->options().backward_passes_per_step;
 }
 
 std::int64_t Run::Parts::samples_per_step() {
@@ -265,7 +267,7 @@ bool Run::Parts::learns_of_stop() {
 void Run::Parts::save_if_due() {
   const bool changes_training =
       state->has_buffers() || std::ranges::any_of(distributed, [](const auto* optimizer) {
-        return optimizer->averages_parameters();
+        return optimizer->options().synchronization.of_parameters();
       });
   if (!state->due(!changes_training)) return;
   changes_training ? state->save() : state->take_snapshot();
@@ -281,7 +283,11 @@ Run::~Run() {
   try {
     finish();
   } catch (const std::exception& error) {
-    internals.end_job_with(error);
+    const auto* const own = dynamic_cast<const Error*>(&error);
+    const auto code = own != nullptr ? own->exit_code() : ExitCode::failure;
+    log_error("{}", error.what());
+    internals.is_ending(code);
+    abort_job(static_cast<int>(code));
   }
 }
 
@@ -368,6 +374,10 @@ bool Run::stopping() const {
 
 bool Run::step(const Values& values) {
   auto& p = *parts_;
+  p.refuse(p.session.internals().joining(), [] {
+    return "Run::step() cannot be used inside a Join, because ranks without batches do not call it; give all "
+           "ranks equally many batches with a DistributedSampler";
+  });
   p.begin();
   auto& state = *p.state;
   ++state.position.step;
@@ -401,16 +411,15 @@ std::optional<double> Run::Parts::score_of(const std::vector<std::pair<std::stri
   };
   if (goal.name.empty()) {
     if (find("loss") != means.end())
-      goal = {"loss", false, false};
+      goal = {"loss", false};
     else if (find("accuracy") != means.end())
-      goal = {"accuracy", true, false};
+      goal = {"accuracy", true};
     else {
       if (leads() && !means.empty())
         log_warning(
             "no evaluation counts as the best, because it is not known what decides; set RunOptions::best, for "
             "example to \"max {}\"",
             means.front().first);
-      goal.given = true;  // The warning comes once.
       goal.name = "?";
     }
   }

@@ -331,9 +331,9 @@ void restore(Session& session, const TrackedState& state, Snapshot* snapshot) {
     std::vector<torch::Tensor> states;
     for (int r = 0; r < session.size(); ++r)
       if (const Array* array = snapshot->find(schema::rng(r))) states.push_back(view_of(*array));
-    for (const auto& state : states)
-      if (state.dim() != 1 ||
-          (state.size(0) != own_bytes && state.size(0) != own_bytes + gpu_generator_bytes))
+    for (const auto& generator : states)
+      if (generator.dim() != 1 ||
+          (generator.size(0) != own_bytes && generator.size(0) != own_bytes + gpu_generator_bytes))
         throw UserError(
             "the random generators of the checkpoint come from another LibTorch; use the version that "
             "wrote it");
