@@ -13,5 +13,6 @@
 #include "farandole/train/linear.h"
 #include "farandole/train/precision.h"
 #include "farandole/train/replica_check.h"
+#include "farandole/train/run.h"
 #include "farandole/train/session.h"
 #include "farandole/train/sync_batch_norm.h"

@@ -128,7 +128,7 @@ class OwnLoop {
   void snapshot() {
     optimizer_.confirm();
     auto builder = store_.builder();
-    capture(session_, *subject_.model, inner_, {.step = next_step}, builder, copies_ ? &*copies_ : nullptr);
+    capture(session_, {*subject_.model, inner_}, {.step = next_step}, builder, copies_ ? &*copies_ : nullptr);
     auto complete = copies_ ? copies_->start() : std::function<void()>();
     store_.save(builder.finish(), std::move(complete));
   }

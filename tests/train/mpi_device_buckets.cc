@@ -294,8 +294,8 @@ TEST(DeviceBuckets, ASnapshotHasTheStateOfItsStep) {
     }
     optimizer.confirm();
     SnapshotBuilder staged(std::move(snapshot)), direct(std::move(expected));
-    capture(*session, net, adam, {.step = step}, staged, &copies);
-    capture(*session, net, adam, {.step = step}, direct);
+    capture(*session, {net, adam}, {.step = step}, staged, &copies);
+    capture(*session, {net, adam}, {.step = step}, direct);
     if (session->rank() == 0) complete = copies.start();
     snapshot = staged.finish();
     expected = direct.finish();

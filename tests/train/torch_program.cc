@@ -11,6 +11,7 @@ int main(int argc, char** argv) {
                                   {"many_fits", many_fits},
                                   {"metric_files", metric_files},
                                   {"overhead_benchmark", overhead_benchmark},
+                                  {"own_training", own_training},
                                   {"paced_training", paced_training},
                                   {"straggling", straggling},
                                   {"vision_benchmark", vision_benchmark}},

@@ -8,6 +8,7 @@ int launching(int argc, char** argv);
 int many_fits(int argc, char** argv);
 int metric_files(int argc, char** argv);
 int overhead_benchmark(int argc, char** argv);
+int own_training(int argc, char** argv);
 int paced_training(int argc, char** argv);
 int straggling(int argc, char** argv);
 int vision_benchmark(int argc, char** argv);

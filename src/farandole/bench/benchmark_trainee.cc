@@ -97,12 +97,12 @@ void BenchmarkTrainee::check(const std::string& model) {
 }
 
 void BenchmarkTrainee::capture(SnapshotBuilder& snapshot) {
-  farandole::capture(session_, *model_, *inner_, {.step = static_cast<std::int64_t>(steps_)}, snapshot);
+  farandole::capture(session_, {*model_, *inner_}, {.step = static_cast<std::int64_t>(steps_)}, snapshot);
 }
 
 void BenchmarkTrainee::restore(const std::filesystem::path& checkpoint) {
   auto snapshot = read_checkpoint(checkpoint, memory_of(*model_));
-  load_state(snapshot, *model_, *inner_);
+  load_state(snapshot, {*model_, *inner_});
 }
 
 void BenchmarkTrainee::steps(int count, Sample* sample) {

@@ -19,6 +19,7 @@
 //   /compression/…                       error feedback of earlier versions; nothing writes or uses it
 //   /loss_scale/factor                   float64: what the loss is multiplied by; only with loss scaling, like
 //   /loss_scale/good_steps               int64: steps without an overflow since the factor has changed
+//   /values/NAME                         of a program: what it tracks besides, such as an average of the weights
 // The learning-rate schedule has no state of its own: it is computed from the step, the epoch and the
 // samples. A checkpoint is saved after an optimizer step, so there are no accumulated gradients.
 //
@@ -60,6 +61,8 @@ inline const std::string dataset_hash = "/sampler/dataset_hash";
 inline const std::string compression = "/compression/";
 inline const std::string loss_scale = "/loss_scale/factor";
 inline const std::string loss_scale_steps = "/loss_scale/good_steps";
+
+inline const std::string values = "/values/";
 
 inline std::string rank_folder(int rank) {
   return fmt::format("rank-{:04}", rank);

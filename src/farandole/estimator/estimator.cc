@@ -11,7 +11,7 @@
 #include "farandole/estimator/fit.h"
 #include "farandole/estimator/launch.h"
 #include "farandole/estimator/store.h"
-#include "farandole/trainer/checkpoint_schedule.h"
+#include "farandole/train/run/checkpoint_schedule.h"
 
 namespace farandole {
 namespace {

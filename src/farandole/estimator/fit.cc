@@ -95,7 +95,7 @@ ExitCode fit_on_rank(Session& session, const EstimatorOptions& options, const st
   if (directory) {
     auto facts = trainer.facts();
     facts.program = "farandole fit";
-    directory->started(facts, trainer.steps_done());
+    trainer.started(*directory, std::move(facts));
   }
   const auto result = run_to_end(session, trainer, directory, prints);
   if (prints && result == ExitCode::done)

@@ -329,9 +329,10 @@ std::optional<Objective::Result> TableTraining::end_epoch(const Epoch& epoch, Ru
 void TableTraining::record_epoch(const EpochResult& result, RunLog& log) {
   record_.history.push_back(result);
   MetricsLog::Values values{result.step, result.epoch, {}};
-  if (result.validation_loss) values.values["eval_loss"] = *result.validation_loss;
-  for (const auto& [name, value] : result.metrics) values.values["eval_" + name] = value;
-  for (const auto& [name, value] : result.training_metrics) values.values["train_" + name] = value;
+  if (result.validation_loss) values.values.emplace_back("eval_loss", *result.validation_loss);
+  for (const auto& [name, value] : result.metrics) values.values.emplace_back("eval_" + name, value);
+  for (const auto& [name, value] : result.training_metrics)
+    values.values.emplace_back("train_" + name, value);
   if (!values.values.empty()) log.metrics.write(values);
   if (options_.verbose > 0) print(result);
   // Before the checkpoint, because a later start leaves out the epochs after its checkpoint, but

@@ -7,7 +7,6 @@
 
 #include "farandole/base/clock.h"
 #include "farandole/base/text/parse_number.h"
-#include "farandole/launch/process/child_process.h"
 #include "farandole/launch/slurm/job_state.h"
 
 namespace farandole {
@@ -24,10 +23,15 @@ std::optional<std::int64_t> job_end_s(const Environment& environment) {
   return end == state.end() ? std::nullopt : parse_number<std::int64_t>(end->second);
 }
 
+// Also of a watchdog that only reports before it ends the process.
+SignalEvent event_of(int number) {
+  return SignalEvent(number, SignalEvent::Afterwards::as_before, SignalEvent::Takes::from_others);
+}
+
 }  // namespace
 
 StopRequest::StopRequest()
-    : signals_(signal_descriptor({SIGTERM, SIGINT, SIGUSR1})),
+    : signals_{event_of(SIGTERM), event_of(SIGINT), event_of(SIGUSR1)},
       stop_at_ns_(std::numeric_limits<std::int64_t>::max()) {}
 
 bool StopRequest::before_job_ends(double seconds, const Environment& environment) {
@@ -38,11 +42,12 @@ bool StopRequest::before_job_ends(double seconds, const Environment& environment
   return true;
 }
 
-// The signals stay pending, so that every later call also sees them.
+// Nothing reads the events, so that every later call also sees them.
 bool StopRequest::due() const {
   if (real_time_ns() >= stop_at_ns_) return true;
-  pollfd poll{signals_.get(), POLLIN, 0};
-  return ::poll(&poll, 1, 0) > 0;
+  std::array<pollfd, 3> polled{};
+  for (std::size_t i = 0; i < polled.size(); ++i) polled[i] = {signals_[i].descriptor(), POLLIN, 0};
+  return ::poll(polled.data(), polled.size(), 0) > 0;
 }
 
 }  // namespace farandole

@@ -3,15 +3,17 @@
 // Thread safety: none; use from one thread at a time. Afterwards, any thread may call due() at any time.
 #pragma once
 
-#include "farandole/base/files/file_bytes.h"
+#include <array>
+#include <cstdint>
+
 #include "farandole/base/process/launch_environment.h"
+#include "farandole/base/process/signal_event.h"
 
 namespace farandole {
 
 class StopRequest {
  public:
-  // From now on the signals do not end this process. Create this object before any thread starts, so that all
-  // threads block them.
+  // From now on the signals do not end this process. A handler of the program is not replaced.
   StopRequest();
 
   // due() also becomes true `seconds` before the end of the job. SLURM_JOB_END_TIME (Unix time) has the end,
@@ -21,7 +23,7 @@ class StopRequest {
   bool due() const;
 
  private:
-  OwnedDescriptor signals_;
+  std::array<SignalEvent, 3> signals_;
   std::int64_t stop_at_ns_;  // Real time.
 };
 

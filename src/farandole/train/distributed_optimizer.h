@@ -102,8 +102,9 @@ class DistributedOptimizer {
   std::size_t sent_bytes() const;
   torch::optim::Optimizer& inner();
 
-  // Farandole's own: the type is not installed.
-  LossScaler* loss_scaler();  // Null without loss_scaling.
+  // For checkpoints, also of a Run.
+  LossScaler* loss_scaler();  // Null without loss_scaling. The type is not installed.
+  const DistributedOptimizerOptions& options() const;
 
  private:
   friend class Join;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <numeric>
+#include <torch/serialize/archive.h>
 #include <torch/types.h>
 
 #include "farandole/base/error.h"
@@ -34,24 +35,24 @@ DistributedSampler::DistributedSampler(std::int64_t size, int rank, int world_si
 void DistributedSampler::set_position(std::int64_t epoch, std::int64_t seen) {
   if (seen < 0 || seen > dataset_size_)
     throw UserError(fmt::format("the sampler cannot continue after sample {} of {}", seen, dataset_size_));
-  epoch_ = epoch;
-  seen_ = seen;
+  place_->epoch = epoch;
+  place_->seen = seen;
 }
 
 std::int64_t DistributedSampler::size() const {
-  const auto rest = dataset_size_ - seen_;
+  const auto rest = dataset_size_ - seen();
   return options_.drop_last ? rest / world_size_ : (rest + world_size_ - 1) / world_size_;
 }
 
 int DistributedSampler::repeating_ranks() const {
-  const auto rest = dataset_size_ - seen_;
+  const auto rest = dataset_size_ - seen();
   return static_cast<int>(std::max<std::int64_t>(0, size() * world_size_ - rest));
 }
 
 std::vector<std::int64_t> DistributedSampler::indices() const {
   std::vector<std::int64_t> order(static_cast<std::size_t>(dataset_size_));
   if (options_.shuffle) {
-    auto generator = at::detail::createCPUGenerator(options_.seed + static_cast<std::uint64_t>(epoch_));
+    auto generator = at::detail::createCPUGenerator(options_.seed + static_cast<std::uint64_t>(epoch()));
     auto target = torch::from_blob(order.data(), {dataset_size_}, torch::kInt64);
     at::randperm_out(target, dataset_size_, generator);
   } else {
@@ -61,10 +62,41 @@ std::vector<std::int64_t> DistributedSampler::indices() const {
   // as often as needed.
   std::vector<std::int64_t> mine(static_cast<std::size_t>(size()));
   for (std::size_t k = 0; k < mine.size(); ++k) {
-    const auto position = seen_ + rank_ + static_cast<std::int64_t>(k) * world_size_;
+    const auto position = seen() + rank_ + static_cast<std::int64_t>(k) * world_size_;
     mine[k] = order[static_cast<std::size_t>(position % dataset_size_)];
   }
   return mine;
+}
+
+void DistributedSampler::reset(std::optional<std::size_t> new_size) {
+  if (new_size && static_cast<std::int64_t>(*new_size) != dataset_size_)
+    throw UserError(
+        fmt::format("the sampler has {} samples, and the data set {}; make them from the same data",
+                    dataset_size_, *new_size));
+  order_ = indices();
+  taken_ = 0;
+}
+
+std::optional<std::vector<std::size_t>> DistributedSampler::next(std::size_t batch_size) {
+  place_->batch_size = static_cast<std::int64_t>(batch_size);
+  if (taken_ >= order_.size()) return std::nullopt;
+  const auto end = std::min(order_.size(), taken_ + batch_size);
+  std::vector<std::size_t> batch(order_.begin() + static_cast<std::ptrdiff_t>(taken_),
+                                 order_.begin() + static_cast<std::ptrdiff_t>(end));
+  taken_ = end;
+  return batch;
+}
+
+void DistributedSampler::save(torch::serialize::OutputArchive& archive) const {
+  archive.write("epoch", torch::tensor(epoch(), torch::kInt64), /*is_buffer=*/true);
+  archive.write("seen", torch::tensor(seen(), torch::kInt64), /*is_buffer=*/true);
+}
+
+void DistributedSampler::load(torch::serialize::InputArchive& archive) {
+  torch::Tensor epoch, seen;
+  archive.read("epoch", epoch, /*is_buffer=*/true);
+  archive.read("seen", seen, /*is_buffer=*/true);
+  set_position(epoch.item<std::int64_t>(), seen.item<std::int64_t>());
 }
 
 }  // namespace farandole

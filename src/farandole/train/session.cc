@@ -20,6 +20,7 @@
 #include "farandole/base/files/staging_file.h"
 #include "farandole/base/log.h"
 #include "farandole/base/process/cores.h"
+#include "farandole/base/process/signal_event.h"
 #include "farandole/base/run/earlier_starts.h"
 #include "farandole/base/run/run_files.h"
 #include "farandole/base/run/run_lease.h"
@@ -33,7 +34,6 @@
 #include "farandole/comm/recording/trace_requests.h"
 #include "farandole/comm/watch/collective_registry.h"
 #include "farandole/comm/watch/rank_status.h"
-#include "farandole/comm/watch/signal_event.h"
 #include "farandole/comm/watch/watchdog.h"
 #include "farandole/comm/wrap/traced_communicator.h"
 #include "farandole/timeline/counters/gpu_counters.h"
@@ -41,6 +41,7 @@
 #include "farandole/timeline/recorder/recorder_format.h"
 #include "farandole/timeline/recorder/recorder_place.h"
 #include "farandole/train/collectives_internals.h"
+#include "farandole/train/distributed_optimizer.h"
 #include "farandole/train/session_internals.h"
 
 namespace farandole {
@@ -108,6 +109,7 @@ struct Session::Internals::Parts {
   std::string no_gpu_activity = "nothing is recorded";
   std::unique_ptr<Recording> recording;
   std::filesystem::path recorded;  // The last run directory in which this session has recorded.
+  RunProgress earlier_progress;
   SignalEvent trace_asked;
   std::unique_ptr<TraceRequests> trace_requests;
   CollectiveRegistry calls;
@@ -202,8 +204,26 @@ bool Session::Internals::is_ending(ExitCode code) {
   return is_news;
 }
 
+DistributedOptimizer* Session::Internals::optimizer_of(const torch::optim::Optimizer& inner) const {
+  const auto found = std::find_if(optimizers.begin(), optimizers.end(),
+                                  [&](auto* optimizer) { return &optimizer->inner() == &inner; });
+  return found == optimizers.end() ? nullptr : *found;
+}
+
 bool Session::Internals::holds_lease() const {
   return parts_->lease->held();
+}
+
+const std::filesystem::path& Session::Internals::recorded() const {
+  return parts_->recorded;
+}
+
+bool Session::Internals::joining() const {
+  return parts_->ranks().joining();
+}
+
+const RunProgress& Session::Internals::earlier_progress() const {
+  return parts_->earlier_progress;
 }
 
 Group::Group(std::vector<int> ranks, std::uint16_t number, std::unique_ptr<Internals> internals)
@@ -380,7 +400,9 @@ void Session::Internals::Parts::keep_earlier_start_of(Session& session,
     if (session.local_rank() == 0) stage_out_all(folder / "recorder", ".ftl");
   });
   session.together([&] {
-    if (session.rank() == 0) keep_earlier_start(folder);
+    if (session.rank() != 0) return;
+    earlier_progress = read_run_progress(folder);
+    keep_earlier_start(folder);
   });
 }
 

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,12 +15,14 @@
 #include "farandole/comm/communicator.h"
 #include "farandole/comm/gpu/device_communicator.h"
 #include "farandole/fusion/gpu_buckets.h"
+#include "farandole/timeline/recorder/run_progress.h"
 #include "farandole/train/group.h"
 #include "farandole/train/session.h"
 
 namespace farandole {
 
 class CollectiveRegistry;
+class DistributedOptimizer;
 class TracedCommunicator;
 struct WatchdogOptions;
 enum class Waiting;
@@ -71,6 +74,24 @@ class Session::Internals {
   // As RunLease::held(), on rank 0 after take_lease().
   // Thread safety: any thread may call this at any time.
   bool holds_lease() const;
+
+  // The last run directory in which this session has begun to record, absolute, or empty. On rank 0, how far
+  // the start before had come.
+  const std::filesystem::path& recorded() const;
+  const RunProgress& earlier_progress() const;
+  bool joining() const;  // inside a Join
+
+  // Returns the live DistributedOptimizer that runs `inner`, or nullptr.
+  DistributedOptimizer* optimizer_of(const torch::optim::Optimizer& inner) const;
+  std::vector<DistributedOptimizer*> optimizers;  // Those that are alive, in the order of their creation.
+
+  // Every optimizer asks this beside its own stop_requested, possibly on another thread. Set it between steps
+  // only, on all ranks. An optimizer that averages parameters asks only if it was set before it was made.
+  std::function<bool()> stop_wish;
+  // Steps of optimizers over all ranks that have carried the wishes of all ranks, and whether one of them has
+  // said that some rank must stop. The same on all ranks.
+  std::uint64_t votes = 0;
+  bool stop_voted = false;
 
   std::optional<GpuOfRank> gpu;           // Set if gradients are in memory of a GPU.
   std::vector<std::string> gpus;          // UUID of the GPU of each rank; empty without GPUs.

@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-#include "farandole/trainer/checkpoint_schedule.h"
+#include "farandole/train/run/checkpoint_schedule.h"
 
 namespace farandole {
 

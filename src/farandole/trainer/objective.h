@@ -17,7 +17,7 @@ namespace farandole {
 
 // Where a run reports. On rank 0.
 struct RunLog {
-  MetricsLog metrics;
+  MetricsLog& metrics;
   Progress progress;
 };
 

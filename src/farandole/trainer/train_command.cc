@@ -140,17 +140,6 @@ void greet(Session& session, const TrainOptions& options, const DataSplit& data,
   std::fflush(stdout);
 }
 
-// The trace of this start shows what the start before it has lost, and how long nothing was done.
-void record_loss(Session& session, const LostWork& lost) {
-  const auto now = now_ns();
-  const auto in_trace = [shift = now - real_time_ns()](std::int64_t ns) { return ns + shift; };
-  if (lost.steps > 0 && lost.begin_ns > 0) {
-    const auto name = session.timeline().intern(fmt::format("lost work: {} steps", lost.steps));
-    session.timeline().span(Category::other, name, in_trace(lost.begin_ns), in_trace(lost.end_ns));
-  }
-  session.timeline().span(Category::other, "restart", in_trace(lost.end_ns), now);
-}
-
 // If an earlier run with the same number of ranks has measured its bucket size (--bucket-mb auto),
 // it is used.
 // Throws: UserError if the profile is damaged.
@@ -272,7 +261,7 @@ int train(Session& session, TrainOptions options, const std::string& option_line
     if (resumed) fmt::print("continuing from step {}\n", resumed->step);
     if (!changes.empty())
       fmt::print("these options differ from those of the checkpoint: {}\n", fmt::join(changes, ", "));
-    if (const auto lost = run->started(facts, trainer.steps_done())) record_loss(session, *lost);
+    trainer.started(*run, std::move(facts));
   }
   return static_cast<int>(run_to_end(session, trainer, run, /*prints=*/true));
 }

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "farandole/base/options.h"
-#include "farandole/trainer/checkpoint_schedule.h"
+#include "farandole/train/run/checkpoint_schedule.h"
 #include "farandole/trainer/data/dataset.h"
 #include "farandole/trainer/loop_options.h"
 #include "farandole/trainer/models/model.h"

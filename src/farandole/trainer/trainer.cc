@@ -1,7 +1,6 @@
 #include "farandole/trainer/trainer.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <fmt/format.h>
 #include <torch/optim.h>
@@ -12,8 +11,6 @@
 #include "farandole/base/log.h"
 #include "farandole/base/text/json.h"
 #include "farandole/base/text/phrases.h"
-#include "farandole/comm/nccl/nccl_communicator.h"
-#include "farandole/launch/process/memory.h"
 #include "farandole/train/replica_check.h"
 #include "farandole/train/run/run_directory.h"
 #include "farandole/train/session_internals.h"
@@ -82,7 +79,6 @@ Trainer::Trainer(Session& session, const LoopOptions& options, std::string confi
                  Objective& objective, std::function<bool()> stop_requested)
     : session_(session),
       options_(options),
-      config_(std::move(config)),
       precision_(parse_precision(options.precision)),
       data_(data),
       objective_(objective),
@@ -92,8 +88,16 @@ Trainer::Trainer(Session& session, const LoopOptions& options, std::string confi
                             trained_parameters_of(module_).values())),
       optimizer_(session, *inner_, trained_parameters_of(module_),
                  optimizer_options(options, [this] { return failed_ || stop_requested_(); })),
-      loss_sum_(torch::zeros({}, torch::dtype(torch::kFloat64).device(session.device()))),
-      meter_(session) {
+      tracked_(module_, *inner_),
+      run_(session,
+           {options.run_dir, options.checkpoint_every, options.mtbf, options.checkpoint_keep,
+            options.checkpoint_keep_every, options.log_steps, std::move(config),
+            "lower --lr, or limit the gradients with --clip-norm"},
+           tracked_,
+           {[this] { settle(); }, [this](SnapshotBuilder& builder) { return data_.save(builder); },
+            stop_requested_}),
+      loss_(torch::zeros({}, torch::dtype(torch::kFloat64).device(session.device()))) {
+  tracked_.scalers = {optimizer_.loss_scaler()};
   round_products(precision_);
   session_.together([&] { data_.begin_epoch(0); });
   rate_ = learning_rate(options, session.size(), steps_in(data_.passes().whole));
@@ -113,42 +117,32 @@ std::int64_t Trainer::steps_in(std::int64_t passes) const {
 void Trainer::schedule_rates() {
   const auto passes = data_.passes();
   const auto epoch_steps = steps_in(passes.whole), left = steps_in(passes.left);
-  const auto epochs = options_.epochs - position_.epoch;
+  const auto epochs = options_.epochs - run_.position.epoch;
   auto remaining = epochs > 0 ? left + (epochs - 1) * epoch_steps : 0;
-  if (options_.steps > 0) remaining = std::clamp<std::int64_t>(options_.steps - position_.step, 0, remaining);
-  total_steps_ = position_.step + remaining;
+  if (options_.steps > 0)
+    remaining = std::clamp<std::int64_t>(options_.steps - run_.position.step, 0, remaining);
+  total_steps_ = run_.position.step + remaining;
   const bool ended_by_steps = options_.steps > 0 && total_steps_ == options_.steps;
-  const auto scheduled = ended_by_steps ? position_.step
-                         : epochs > 0   ? (position_.epoch + 1) * epoch_steps - left
-                                        : position_.epoch * epoch_steps;
-  schedule_offset_ = scheduled - position_.step;
+  const auto scheduled = ended_by_steps ? run_.position.step
+                         : epochs > 0   ? (run_.position.epoch + 1) * epoch_steps - left
+                                        : run_.position.epoch * epoch_steps;
+  schedule_offset_ = scheduled - run_.position.step;
   rate_.total_steps = scheduled + remaining;
 }
 
 void Trainer::resume(const Position& position, Snapshot* snapshot) {
   data_.restore(position, snapshot);
-  restore(session_, module_, *inner_, snapshot);
-  if (auto* const scaler = optimizer_.loss_scaler()) restore_loss_scale(session_, *scaler, snapshot);
-  position_ = position;
-  session_.together([&] { data_.begin_epoch(position_.epoch); });
+  run_.resume(position, snapshot);
+  session_.together([&] { data_.begin_epoch(position.epoch); });
   schedule_rates();
-  resumed_ = true;
-  if (snapshot == nullptr) return;
-  const bool known = !std::isnan(snapshot->best_score);  // Not in files of format version 1.
-  best_score_ = known ? snapshot->best_score : snapshot->score;
-  best_step_ = known ? snapshot->best_step : snapshot->step;
 }
 
 void Trainer::begin() {
-  checkpoints_.emplace(session_, options_, position_.step, resumed_);
-  session_.together([&] {
-    if (!leads()) return;
-    log_.emplace(RunLog{MetricsLog(options_.run_dir / "metrics.jsonl", position_.step),
-                        Progress(position_.step, total_steps_, options_.shows_progress)});
-    reported_ns_ = now_ns();
-  });
+  run_.begin();
+  if (auto* const metrics = run_.metrics())
+    log_.emplace(RunLog{*metrics, Progress(run_.position.step, total_steps_, options_.shows_progress)});
   epoch_began_ns_ = now_ns();
-  ended_ = !objective_.begin(position_);
+  ended_ = !objective_.begin(run_.position);
 }
 
 // If the job stops at the end of an epoch, the epoch is not over: the next start has no samples left in it,
@@ -159,12 +153,11 @@ ExitCode Trainer::run() {
   while (!finished() && !stopping_) {
     train_epoch();
     if (stopping_ && !limit_reached()) break;
-    if (stopping_) save(score_unknown);
+    if (stopping_) run_.save();
     if (!end_epoch()) break;
   }
-  if (checkpoints_->saved_step() < position_.step) save(score_unknown);
   if (log_) log_->progress.finish();
-  checkpoints_->wait();
+  run_.close();
   if (!finished()) return ExitCode::preempted;
   session_.together([&] {
     if (log_) objective_.finish(*log_);
@@ -177,10 +170,9 @@ void Trainer::train_epoch() {
     step();
     // If ranks average parameters, they also do so at a save, and if the model has running statistics, they
     // share them. Such a save is never postponed: the result must not depend on the speed of the disk.
-    const bool changes_training = averages_parameters() || !module_.buffers().empty();
-    if (data_.passes().left == 0 || all_steps_done() || !checkpoints_->due(position_.step, !changes_training))
-      continue;
-    changes_training ? save(score_unknown) : take_snapshot(score_unknown);
+    const bool changes_training = averages_parameters() || run_.has_buffers();
+    if (data_.passes().left == 0 || all_steps_done() || !run_.due(!changes_training)) continue;
+    changes_training ? run_.save() : run_.take_snapshot();
   }
   session_.set_step(-1);
   rethrow_error();
@@ -190,17 +182,17 @@ void Trainer::train_epoch() {
 // are full), wait, update. A GPU gets the next batch while it computes.
 void Trainer::step() {
   Timeline& timeline = session_.timeline();
-  session_.set_step(position_.step);
-  ++position_.step;
+  session_.set_step(run_.position.step);
+  ++run_.position.step;
   torch::Tensor loss;
   std::optional<NonFiniteGradient> nonfinite;
   {
     const Span whole(timeline, Category::step, "step");
     const auto passes = std::min<std::int64_t>(options_.accumulate, data_.passes().left);
-    for (auto& group : inner_->param_groups()) group.options().set_lr(rate_of(position_.step - 1));
+    for (auto& group : inner_->param_groups()) group.options().set_lr(rate_of(run_.position.step - 1));
     try {
       if (options_.optimizer == "lbfgs") {
-        checkpoints_->hold();
+        run_.hold();
         optimizer_.step([&] {
           const auto again = add_gradients(passes, loss.defined());
           if (!loss.defined()) loss = again;
@@ -208,7 +200,7 @@ void Trainer::step() {
         });
       } else {
         loss = add_gradients(passes, false);
-        checkpoints_->hold();
+        run_.hold();
         optimizer_.step();
       }
       nonfinite = optimizer_.skipped();
@@ -218,7 +210,8 @@ void Trainer::step() {
     stopping_ = optimizer_.stopping();
   }
   if (stopping_) rethrow_error();
-  ++steps_;
+  if (loss.defined()) loss_ = loss;
+  bool trained = false;
   if (nonfinite) {
     handle_nonfinite(*nonfinite, loss);
   } else if (optimizer_.overflowed()) {
@@ -226,11 +219,11 @@ void Trainer::step() {
                              optimizer_.loss_scale()));
   } else if (has_samples_) {
     objective_.add_loss(loss);
-    loss_sum_ += loss;
-    ++loss_steps_;
     skipped_in_a_row_ = 0;
+    trained = true;
   }
-  if (due(options_.check_replicas, position_.step)) {
+  run_.count_step({{"loss", loss}}, trained);
+  if (due(options_.check_replicas, run_.position.step)) {
     const Span span(timeline, Category::other, "check replicas");
     check_replicas(session_, module_);
   }
@@ -245,7 +238,7 @@ torch::Tensor Trainer::add_gradients(std::int64_t passes, bool again) {
     const Span span(timeline, Category::optimizer, "zero gradients");
     optimizer_.zero_grad();
   }
-  auto sum = torch::zeros_like(loss_sum_);
+  auto sum = torch::zeros_like(loss_);
   for (std::int64_t pass = 0; pass < passes; ++pass) {
     if (!again) {
       const bool has_samples = data_.load(pass, passes, [this](const auto& work) { guard(work); });
@@ -285,37 +278,13 @@ void Trainer::rethrow_error() {
   });
 }
 
-// At the first step and every log_steps steps, all ranks get the mean loss, and it is written to
-// metrics.jsonl. Between these steps the bar shows the last known values.
+// Between two lines of metrics, the bar shows the last known values.
 void Trainer::report() {
-  if (position_.step == 1 || due(options_.log_steps, position_.step) || all_steps_done()) {
-    auto sums =
-        torch::stack({loss_sum_.cpu(), torch::tensor(static_cast<double>(loss_steps_), torch::kFloat64)});
-    session_.allreduce_(sums, ReduceOp::sum);
-    const bool trained = sums[1].item<double>() > 0;
-    if (trained) last_loss_ = (sums[0] / sums[1]).item<double>();
-    if (trained && !std::isfinite(last_loss_)) {  // True on all ranks, because all have the same loss.
-      const auto ranks = ranks_where(!std::isfinite(loss_sum_.item<double>()));
-      session_.together([&] {
-        throw Error(fmt::format(
-            "the loss is not finite up to step {} on {}; lower --lr, or limit the gradients with --clip-norm",
-            position_.step, describe_ranks(ranks)));
-      });
-    }
-    if (log_ && trained) {
-      const double step_s = seconds_since(reported_ns_) / static_cast<double>(steps_);
-      samples_per_s_ = static_cast<double>(global_batch()) / step_s;
-      log_->metrics.write(MetricsLog::Training{position_.step, position_.epoch, last_loss_,
-                                               rate_of(position_.step - 1), samples_per_s_, step_s * 1e3});
-    }
-    loss_sum_.zero_();
-    loss_steps_ = steps_ = 0;
-    reported_ns_ = now_ns();
-  }
+  run_.report(all_steps_done(), rate_of(run_.position.step - 1), static_cast<double>(global_batch()));
   if (!log_) return;
   keep_tuning();
-  const bool known = std::isfinite(last_loss_);  // Not until the first line of metrics.
-  if (known) log_->progress.update({position_.step, position_.epoch, last_loss_, samples_per_s_});
+  if (const auto loss = run_.last_loss())
+    log_->progress.update({run_.position.step, run_.position.epoch, *loss, run_.samples_per_s()});
 }
 
 void Trainer::keep_tuning() {
@@ -330,91 +299,48 @@ void Trainer::keep_tuning() {
 
 bool Trainer::end_epoch() {
   const bool whole = data_.passes().left == 0;
-  const auto epoch = position_.epoch + (whole ? 1 : 0);
-  const auto usage = meter_.gather();
-  if (log_) log_->metrics.write(MetricsLog::Resources{position_.step, epoch, usage});
+  const auto epoch = run_.position.epoch + (whole ? 1 : 0);
+  run_.log_resources(epoch);
   optimizer_.average_parameters();
-  share_buffers();
+  run_.share_buffers();
   const auto begin_ns = now_ns();
   const auto result = objective_.end_epoch(
-      {epoch, position_.step, rate_of(position_.step - 1), seconds_since(epoch_began_ns_)},
+      {epoch, run_.position.step, rate_of(run_.position.step - 1), seconds_since(epoch_began_ns_)},
       log_ ? &*log_ : nullptr, [this] { return must_stop(); });
-  reported_ns_ += now_ns() - begin_ns;  // The rate is that of the steps.
+  run_.leave_out(now_ns() - begin_ns);
   if (!result) return false;
-  const double score = result->score;
-  if (score < best_score_ || (std::isnan(best_score_) && !std::isnan(score))) {
-    best_score_ = score;
-    best_step_ = position_.step;
-  }
+  run_.scored(result->score);
   ended_ = result->ends_training || all_steps_done();
-  position_.epoch = epoch;
+  run_.position.epoch = epoch;
   if (whole) session_.together([&] { data_.begin_epoch(epoch); });
   epoch_began_ns_ = now_ns();
-  if (!stopping_) stopping_ = any_rank_asks_to_stop();
+  if (!stopping_) stopping_ = run_.any_rank_asks_to_stop();
   if (options_.saves_each_epoch || due(options_.checkpoint_every.epochs(), epoch) || finished() ||
       stopping_) {
-    save(score);
-  } else if (checkpoints_->due(position_.step, !averages_parameters())) {
-    averages_parameters() ? save(score) : take_snapshot(score);
+    run_.save();
+  } else if (run_.due(!averages_parameters())) {
+    averages_parameters() ? run_.save() : run_.take_snapshot();
   }
   return true;
 }
 
-bool Trainer::any_rank_asks_to_stop() {
-  auto requests = torch::full({}, stop_requested_() ? 1.0 : 0.0, torch::kFloat64);
-  session_.allreduce_(requests, ReduceOp::sum);
-  return requests.item<double>() > 0;
-}
-
 bool Trainer::must_stop() {
   if (stopping_) return false;  // What was trained is saved.
-  stopping_ = any_rank_asks_to_stop();
+  stopping_ = run_.any_rank_asks_to_stop();
   if (!stopping_ || !limit_reached()) return stopping_;
-  save(score_unknown);
+  run_.save();
   return false;
 }
 
-// Batch normalization has running statistics of its own on each rank. Those of rank 0 are evaluated, saved
-// and used from then on, so that a resumed run gives the same results.
-void Trainer::share_buffers() {
-  for (auto& buffer : module_.buffers()) session_.broadcast_(buffer);
-}
-
-void Trainer::save(double score) {
-  checkpoints_->await_writer();
-  take_snapshot(score);
-}
-
-void Trainer::take_snapshot(double score) {
-  const Span span(session_.timeline(), Category::checkpoint, "snapshot");
-  confirm();
-  optimizer_.average_parameters();
-  optimizer_.average_state();
-  share_buffers();
-  checkpoints_->save(
-      position_.step,
-      [&](SnapshotBuilder& builder, DeviceCopies* copies) {
-        position_.samples = data_.save(builder);
-        capture(session_, module_, *inner_, position_, builder, copies);
-        if (const auto* const scaler = optimizer_.loss_scaler(); scaler != nullptr && leads())
-          add_loss_scale(builder, *scaler);
-      },
-      [&](Snapshot& snapshot) {
-        snapshot.config = config_;
-        snapshot.versions = json_text(library_versions());
-        snapshot.score = score;
-        snapshot.best_score = best_score_;
-        snapshot.best_step = best_step_;
-      });
-}
-
 // On a GPU, the result of the last step is not known before.
-void Trainer::confirm() {
+void Trainer::settle() {
   try {
     optimizer_.confirm();
   } catch (const NonFiniteGradient& gradient) {
-    handle_nonfinite(gradient, loss_sum_);
+    handle_nonfinite(gradient, loss_);
   }
+  optimizer_.average_parameters();
+  optimizer_.average_state();
 }
 
 void Trainer::handle_nonfinite(const NonFiniteGradient& gradient, const torch::Tensor& loss) {
@@ -429,7 +355,7 @@ void Trainer::handle_nonfinite(const NonFiniteGradient& gradient, const torch::T
     remedy = fmt::format("this is the {}th step in a row; lower --lr, or continue from an earlier checkpoint",
                          most_in_a_row);
   if (!remedy.empty()) {
-    const Error error(fmt::format("step {}: {}; {}", position_.step, reason, remedy));
+    const Error error(fmt::format("step {}: {}; {}", run_.position.step, reason, remedy));
     if (averages_parameters()) throw error;
     session_.together([&] { throw error; });
   }
@@ -438,10 +364,10 @@ void Trainer::handle_nonfinite(const NonFiniteGradient& gradient, const torch::T
 
 void Trainer::tell_skipped(const std::string& reason) {
   session_.timeline().instant(session_.timeline().intern("skipped step"));
-  if (!leads() && averages_parameters()) log_warning("step {} is skipped: {}", position_.step, reason);
+  if (!leads() && averages_parameters()) log_warning("step {} is skipped: {}", run_.position.step, reason);
   if (!log_) return;
-  log_->progress.say(fmt::format("step {} is skipped: {}", position_.step, reason));
-  log_->metrics.write(MetricsLog::SkippedStep{position_.step, position_.epoch, reason});
+  log_->progress.say(fmt::format("step {} is skipped: {}", run_.position.step, reason));
+  log_->metrics.write(MetricsLog::SkippedStep{run_.position.step, run_.position.epoch, reason});
 }
 
 std::string Trainer::explain(const NonFiniteGradient& gradient, const torch::Tensor& loss) {
@@ -452,11 +378,7 @@ std::string Trainer::explain(const NonFiniteGradient& gradient, const torch::Ten
 
 std::vector<int> Trainer::ranks_where(bool here) {
   if (averages_parameters()) return here ? std::vector{session_.rank()} : std::vector<int>();
-  const auto all = session_.all_gather(torch::full({1}, here));
-  std::vector<int> ranks;
-  for (int r = 0; r < session_.size(); ++r)
-    if (all[r].item<bool>()) ranks.push_back(r);
-  return ranks;
+  return run_.ranks_where(here);
 }
 
 // The samples of the failed step and those since the checkpoint are not trained again: they would fail again.
@@ -464,14 +386,14 @@ void Trainer::roll_back(const std::string& reason) {
   constexpr int most_in_a_row = 3;
   const Span span(session_.timeline(), Category::checkpoint, "roll back");
   std::optional<Snapshot> snapshot;
-  checkpoints_->await_writer();
+  run_.await_writer();
   session_.together([&] {
     if (!leads()) return;
-    auto found = read_newest_checkpoint(options_.run_dir / "checkpoints", memory_of(module_));
+    auto found = read_newest_checkpoint(options_.run_dir / "checkpoints", memory_of(tracked_));
     if (!found)
       throw Error(fmt::format(
           "step {}: {}; there is no checkpoint yet to return to; lower --lr, or save checkpoints more often",
-          position_.step, reason));
+          run_.position.step, reason));
     snapshot = std::move(found->second);
     rollbacks_in_a_row_ = snapshot->step == rolled_back_to_ ? rollbacks_in_a_row_ + 1 : 1;
     rolled_back_to_ = snapshot->step;
@@ -479,51 +401,25 @@ void Trainer::roll_back(const std::string& reason) {
       throw Error(fmt::format(
           "step {}: {}; the job has returned to the checkpoint of step {} {} times; lower --lr, or "
           "continue from an earlier checkpoint",
-          position_.step, reason, snapshot->step, most_in_a_row));
-    log_->progress.say(fmt::format("step {}: {}; the parameters are those of step {} again", position_.step,
-                                   reason, snapshot->step));
-    log_->metrics.write(MetricsLog::Rollback{position_.step, position_.epoch, snapshot->step, reason});
+          run_.position.step, reason, snapshot->step, most_in_a_row));
+    log_->progress.say(fmt::format("step {}: {}; the parameters are those of step {} again",
+                                   run_.position.step, reason, snapshot->step));
+    log_->metrics.write(
+        MetricsLog::Rollback{run_.position.step, run_.position.epoch, snapshot->step, reason});
   });
-  restore(session_, module_, *inner_, snapshot ? &*snapshot : nullptr);
+  restore(session_, tracked_, snapshot ? &*snapshot : nullptr);
 }
 
 RunFacts Trainer::facts() const {
-  RunFacts facts;
-  facts.ranks = session_.size();
-  facts.hosts = session_.hosts();
-  facts.gpus = session_.internals().gpus;
-  facts.gpu_topology = session_.internals().gpu_topology;
-  facts.device = session_.device().is_cuda() ? "cuda" : "cpu";
+  auto facts = run_.facts();
   facts.global_batch = global_batch();
-  facts.parameters = 0;
-  for (const auto& parameter : module_.parameters()) *facts.parameters += parameter.numel();
   facts.total_steps = total_steps_;
-  facts.config = config_;
   facts.bucket_mb = options_.bucket_mb;
-  facts.threads = torch::get_num_threads();
-  facts.cores = session_.node_cores();
-  if (const auto memory = job_memory_bytes()) facts.memory_mib = *memory >> 20;
-  facts.versions = library_versions();
-  facts.between_nodes = session_.between_nodes();
-  if (const auto& gpu = session_.internals().gpu; gpu && !gpu->shared)
-    facts.versions["nccl"] = nccl_version();
   return facts;
 }
 
 bool is_at_end(const LoopOptions& options, const Position& position) {
   return position.epoch >= options.epochs || (options.steps > 0 && position.step >= options.steps);
-}
-
-std::optional<Position> share_position(Session& session, const std::optional<Snapshot>& start) {
-  std::optional<Position> position;
-  session.together([&] {
-    if (start) position = position_of(*start);
-  });
-  std::array<std::int64_t, 4> numbers{position.has_value(), 0, 0, 0};
-  if (position) numbers = {1, position->step, position->epoch, position->samples};
-  session.internals().communicator().broadcast("position", numbers.data(), sizeof numbers, 0);
-  if (numbers[0] != 0) position = {numbers[1], numbers[2], numbers[3]};
-  return position;
 }
 
 ExitCode run_to_end(Session& session, Trainer& trainer, std::optional<RunDirectory>& run, bool prints) {

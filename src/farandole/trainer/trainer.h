@@ -8,7 +8,6 @@
 #include <exception>
 #include <filesystem>
 #include <functional>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,13 +18,11 @@
 #include "farandole/train/distributed_optimizer.h"
 #include "farandole/train/learning_rate.h"
 #include "farandole/train/precision.h"
-#include "farandole/train/run/resource_usage.h"
 #include "farandole/train/run/run_directory.h"
-#include "farandole/train/run/training_state.h"
+#include "farandole/train/run/run_state.h"
 #include "farandole/train/session.h"
 #include "farandole/trainer/loop_options.h"
 #include "farandole/trainer/objective.h"
-#include "farandole/trainer/run_checkpoints.h"
 
 namespace farandole {
 
@@ -52,11 +49,13 @@ class Trainer {
 
   // Returns a table of what each rank has used.
   // Collective: every rank of the job must call this in the same order.
-  std::string describe_resources() { return resource_table(meter_.gather(), session_.hosts()); }
+  std::string describe_resources() { return run_.resources(); }
   // What run.json says of this run; only the name of the program is missing.
   RunFacts facts() const;
+  // As RunState::started().
+  void started(RunDirectory& directory, RunFacts facts) { run_.started(directory, std::move(facts)); }
   std::int64_t total_steps() const { return total_steps_; }
-  std::int64_t steps_done() const { return position_.step; }
+  std::int64_t steps_done() const { return run_.position.step; }
   std::int64_t global_batch() const { return options_.batch * options_.accumulate * session_.size(); }
 
  private:
@@ -69,12 +68,8 @@ class Trainer {
   bool end_epoch();  // False if the job stops before its end.
   void guard(const std::function<void()>& work);
   void rethrow_error();
-  bool any_rank_asks_to_stop();
   bool must_stop();  // During an evaluation.
-  void share_buffers();
-  void save(double score);           // Waits until the last checkpoint has been written.
-  void take_snapshot(double score);  // The last checkpoint has been written.
-  void confirm();
+  void settle();     // Before a snapshot.
   // What --on-nonfinite says. `loss` is this rank's in the present step.
   void handle_nonfinite(const NonFiniteGradient& gradient, const torch::Tensor& loss);
   void tell_skipped(const std::string& reason);
@@ -85,15 +80,14 @@ class Trainer {
   void keep_tuning();
   bool averages_parameters() const { return parse_synchronization(options_.synchronize).of_parameters(); }
   bool due(std::int64_t every, std::int64_t count) const { return every > 0 && count % every == 0; }
-  bool all_steps_done() const { return position_.step >= total_steps_; }
-  bool limit_reached() const { return options_.steps > 0 && position_.step >= options_.steps; }
-  bool finished() const { return ended_ || position_.epoch >= options_.epochs; }
+  bool all_steps_done() const { return run_.position.step >= total_steps_; }
+  bool limit_reached() const { return options_.steps > 0 && run_.position.step >= options_.steps; }
+  bool finished() const { return ended_ || run_.position.epoch >= options_.epochs; }
   double rate_of(std::int64_t step) const { return rate_.at(step + schedule_offset_); }
   bool leads() const { return session_.rank() == 0; }
 
   Session& session_;
   const LoopOptions& options_;
-  const std::string config_;
   const Precision precision_;
   TrainingData& data_;
   Objective& objective_;
@@ -105,42 +99,28 @@ class Trainer {
   DistributedOptimizer optimizer_;
   LearningRate rate_;
 
-  Position position_;  // The samples are those at the last save.
+  TrackedState tracked_;
+  RunState run_;
   std::int64_t total_steps_ = 0;
   // The schedule counts the steps that this run would have needed with the present number of ranks
   // and batch size.
   std::int64_t schedule_offset_ = 0;
   // Equal on all ranks.
-  bool resumed_ = false, stopping_ = false, ended_ = false;
+  bool stopping_ = false, ended_ = false;
   bool has_samples_ = false;  // Any rank, in the present step.
-  // Since the last line of metrics.
-  torch::Tensor loss_sum_;
-  std::int64_t loss_steps_ = 0;  // Steps in the sum: those that were not skipped.
-  std::int64_t steps_ = 0;
+  torch::Tensor loss_;        // The sum of this rank's passes in the last step.
   int skipped_in_a_row_ = 0;
   int rollbacks_in_a_row_ = 0;  // To the same checkpoint.
   std::int64_t rolled_back_to_ = -1;
-  ResourceMeter meter_;
-  double last_loss_ = std::numeric_limits<double>::quiet_NaN();
   std::int64_t epoch_began_ns_ = 0;
-  std::optional<RunCheckpoints> checkpoints_;
 
   // On rank 0 only.
-  double best_score_ = score_unknown;
-  std::int64_t best_step_ = 0;
   std::optional<RunLog> log_;
-  std::int64_t reported_ns_ = 0;  // Time of the last line of metrics.
-  double samples_per_s_ = 0;      // Between the last two lines of metrics.
   bool tuning_kept_ = false;
 };
 
 // Whether a run that is at `position` has nothing left to train.
 bool is_at_end(const LoopOptions& options, const Position& position);
-
-// Returns where the run continues, on all ranks; std::nullopt if it starts anew. Only rank 0
-// has the snapshot.
-// Collective: every rank of the job must call this in the same order.
-std::optional<Position> share_position(Session& session, const std::optional<Snapshot>& start);
 
 // Runs the training, and records how it ended. Then it publishes the timeline and, if `prints`, prints what
 // each rank has used and where a stopped run continues. Only rank 0 has a run directory.

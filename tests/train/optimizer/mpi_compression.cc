@@ -74,12 +74,12 @@ TEST(CompressedGradients, ContinueFromACheckpointWithErrorFeedbackOfAnEarlierVer
   auto net = compressed_net();
   torch::optim::SGD sgd(net->parameters(), 0.1);
   SnapshotBuilder builder;
-  capture(*session, *net, sgd, {4, 0, 64}, builder);
+  capture(*session, {*net, sgd}, {4, 0, 64}, builder);
   builder.add("/compression/topk:0.1/rank-0000/residual/0.weight", DType::float32,
               std::vector<std::int64_t>{40, 20});
   auto snapshot = builder.finish();
   testing::internal::CaptureStderr();
-  restore(*session, *net, sgd, session->rank() == 0 ? &snapshot : nullptr);
+  restore(*session, {*net, sgd}, session->rank() == 0 ? &snapshot : nullptr);
   const auto said = testing::internal::GetCapturedStderr();
   if (session->rank() == 0) {
     EXPECT_THAT(said, testing::HasSubstr("error feedback of powersgd or topk, which no longer exist"));

@@ -29,7 +29,7 @@ TEST(MetricsLog, WritesTheKeysThatScriptsRelyOn) {
   const TemporaryFolder folder;
   const auto file = folder.path() / "metrics.jsonl";
   MetricsLog log(file, 0);
-  log.write(MetricsLog::Training{10, 0, 2.5, 0.01, 1000.0, 5.0});
+  log.write(MetricsLog::Training{10, 0, {{"loss", 2.5}}, 0.01, 1000.0, 5.0});
   log.write(MetricsLog::Evaluation{10, 1, 2.25, 0.5});
   log.write(MetricsLog::Evaluation{10, 1, 2.25, std::nullopt});
   const auto read = lines(file);
@@ -46,13 +46,13 @@ TEST(MetricsLog, AResumedRunDropsWhatItWillDoAgain) {
   const auto file = folder.path() / "metrics.jsonl";
   {
     MetricsLog log(file, 0);
-    for (int step = 1; step <= 5; ++step) log.write(MetricsLog::Training{step, 0, 1, 1, 1, 1});
+    for (int step = 1; step <= 5; ++step) log.write(MetricsLog::Training{step, 0, {{"loss", 1}}, 1, 1, 1});
   }
   std::ofstream(file, std::ios::app) << "{\"step\":\"x\"}\n{\"step\":null}\n{}\n[1]\n"  // not ours
                                      << "{\"step\":6,\"lo";                             // cut by a kill
   {
     MetricsLog log(file, 3);
-    log.write(MetricsLog::Training{4, 0, 7, 1, 1, 1});
+    log.write(MetricsLog::Training{4, 0, {{"loss", 7}}, 1, 1, 1});
   }
   const auto read = lines(file);
   ASSERT_EQ(read.size(), 4u);
@@ -65,7 +65,7 @@ TEST(MetricsLog, GoesOnWhenTheDiskHasRoomAgain) {
   const TemporaryFolder folder;
   const auto file = folder.path() / "metrics.jsonl";
   MetricsLog log(file, 0);
-  const auto write = [&](int step) { log.write(MetricsLog::Training{step, 0, 1, 1, 1, 1}); };
+  const auto write = [&](int step) { log.write(MetricsLog::Training{step, 0, {{"loss", 1}}, 1, 1, 1}); };
   write(1);
   rlimit unlimited{};
   ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &unlimited), 0);

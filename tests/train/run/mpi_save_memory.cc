@@ -79,7 +79,7 @@ TEST(SaveMemory, OnlyTheFirstSaveAllocatesLargeBlocks) {
   const auto blocks_of_save = [&](std::int64_t step) {
     const int before = large_blocks;
     auto builder = store ? store->builder() : SnapshotBuilder();
-    capture(*session, *layer, adam, {step, 0, 0}, builder);
+    capture(*session, {*layer, adam}, {step, 0, 0}, builder);
     if (store) {
       store->save(builder.finish());
       store->wait();

@@ -45,7 +45,7 @@
 #include "farandole/comm/rank_layout.h"
 #include "farandole/comm/watch/collective_registry.h"
 #include "farandole/comm/watch/self_watch.h"
-#include "farandole/comm/watch/signal_event.h"
+#include "farandole/base/process/signal_event.h"
 #include "farandole/comm/watch/stall_watch.h"
 #include "farandole/comm/watch/thread_probe.h"
 #include "farandole/comm/watch/watch_post.h"

@@ -74,12 +74,25 @@ void refuse_combinations(const DistributedOptimizerOptions& options, bool on_gpu
     if (exclusion.together) throw UserError(exclusion.why);
 }
 
+// The session's wish to stop can be set later.
+DistributedOptimizerOptions with_wish(DistributedOptimizerOptions options,
+                                      const Session::Internals& session) {
+  options.stop_requested = [own = std::move(options.stop_requested), &session] {
+    return (own && own()) || (session.stop_wish && session.stop_wish());
+  };
+  return options;
+}
+
 }  // namespace
 
 struct DistributedOptimizer::Impl {
   Impl(Session& the_session, torch::optim::Optimizer& the_optimizer, const NamedParameters& named,
        const DistributedOptimizerOptions& the_options)
-      : session(the_session), inner(the_optimizer), options(the_options), parameters(named) {
+      : session(the_session),
+        inner(the_optimizer),
+        options(with_wish(the_options, the_session.internals())),
+        parameters(named),
+        own_vote(the_options.stop_requested != nullptr) {
     auto& internals = session.internals();
     refuse_combinations(options, internals.gpu.has_value());
     if (options.loss_scaling) scale_loss(*options.loss_scaling);
@@ -92,7 +105,7 @@ struct DistributedOptimizer::Impl {
     check_plan_agreement(*ranks, {sparse.specs(), {}});
     if (options.synchronization.of_parameters()) {
       averaging.emplace(std::move(ranks), options.synchronization.every);
-      if (options.stop_requested)
+      if (own_vote || internals.stop_wish)
         stop_vote.emplace(internals.new_communicator(Waiting::yielding, Wire::exact, options.group),
                           session.timeline());
     }
@@ -286,6 +299,22 @@ struct DistributedOptimizer::Impl {
     follow_loss_scale();
   }
 
+  bool stopping() const {
+    if (averaging) return stop_vote && stop_vote->stopping();
+    return gradients->stopping();
+  }
+
+  // Starts the vote of ranks that average parameters, and tells the session what the step has carried.
+  void vote() {
+    const bool carried = !averaging || (stop_vote && !joining->under_way());
+    if (carried && stop_vote) stop_vote->next(options.stop_requested());
+    if (!carried || trains_in_group()) return;
+    auto& internals = session.internals();
+    ++internals.votes;
+    internals.stop_voted |= stopping();
+  }
+  bool trains_in_group() const { return options.group != nullptr && options.group->size() < session.size(); }
+
   // `active`: this rank still has batches. Returns whether any rank still has batches.
   bool average_parameters(bool active) {
     if (joining->under_way()) return averaging->average_of_stepped(*updates, *joining, active);
@@ -297,7 +326,8 @@ struct DistributedOptimizer::Impl {
   bool joins_gradients() const { return joining->under_way() && !averaging; }
 
   void join(bool divide_by_all) {
-    if (stop_vote) throw UserError("ranks that average parameters cannot use stop_requested inside a Join");
+    if (stop_vote && own_vote)
+      throw UserError("ranks that average parameters cannot use stop_requested inside a Join");
     zero_grad();
     planner->skip_time();
     joining->begin(divide_by_all);
@@ -324,6 +354,7 @@ struct DistributedOptimizer::Impl {
         update_all(1.0);
         end_step();
       }
+      vote();
       gradients->clear();
     }
     return steps;
@@ -336,6 +367,7 @@ struct DistributedOptimizer::Impl {
   std::optional<UntrainedParameters> untrained;
   std::optional<ParameterAveraging> averaging;  // Set if the ranks synchronize parameters.
   std::optional<StopVote> stop_vote;            // Set if they also ask for a stop.
+  const bool own_vote;                          // The user's options ask for it.
   std::optional<GradientSynchronizer> gradients;
   std::optional<Joining> joining;
   std::optional<BucketPlanner> planner;
@@ -350,9 +382,13 @@ struct DistributedOptimizer::Impl {
 DistributedOptimizer::DistributedOptimizer(Session& session, torch::optim::Optimizer& optimizer,
                                            const NamedParameters& parameters,
                                            DistributedOptimizerOptions options)
-    : impl_(std::make_unique<Impl>(session, optimizer, parameters, options)) {}
+    : impl_(std::make_unique<Impl>(session, optimizer, parameters, options)) {
+  session.internals().optimizers.push_back(this);
+}
 
-DistributedOptimizer::~DistributedOptimizer() = default;
+DistributedOptimizer::~DistributedOptimizer() {
+  std::erase(impl_->session.internals().optimizers, this);
+}
 
 void DistributedOptimizer::zero_grad() {
   impl_->zero_grad();
@@ -376,7 +412,7 @@ torch::Tensor DistributedOptimizer::step(torch::optim::Optimizer::LossClosure cl
   else
     impl_->step();
   if (impl_->averaging && impl_->averaging->step_ended()) impl_->average_parameters(true);
-  if (impl_->stop_vote) impl_->stop_vote->next(impl_->options.stop_requested());
+  impl_->vote();
   if (!impl_->joining->under_way()) impl_->planner->step_ended();
   return loss;
 }
@@ -396,7 +432,7 @@ void DistributedOptimizer::average_state() {
 }
 
 bool DistributedOptimizer::stopping() const {
-  return impl_->stop_vote ? impl_->stop_vote->stopping() : impl_->gradients->stopping();
+  return impl_->stopping();
 }
 const std::optional<NonFiniteGradient>& DistributedOptimizer::skipped() const {
   return impl_->skipped;
@@ -432,6 +468,9 @@ std::size_t DistributedOptimizer::sent_bytes() const {
 }
 torch::optim::Optimizer& DistributedOptimizer::inner() {
   return impl_->inner;
+}
+const DistributedOptimizerOptions& DistributedOptimizer::options() const {
+  return impl_->options;
 }
 
 }  // namespace farandole

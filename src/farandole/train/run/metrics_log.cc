@@ -1,6 +1,7 @@
 #include "farandole/train/run/metrics_log.h"
 
 #include <algorithm>
+#include <cmath>
 #include <fcntl.h>
 #include <fstream>
 #include <limits>
@@ -91,12 +92,11 @@ void MetricsLog::append(const Json& line) {
 }
 
 void MetricsLog::write(const Training& line) {
-  Json json = {{"step", line.step},
-               {"epoch", line.epoch},
-               {"loss", line.loss},
-               {"lr", line.lr},
-               {"samples_per_s", line.samples_per_s},
-               {"step_ms", line.step_ms}};
+  Json json = {{"step", line.step}, {"epoch", line.epoch}};
+  for (const auto& [key, value] : line.values) json[key] = value;
+  if (!std::isnan(line.lr)) json["lr"] = line.lr;
+  if (line.samples_per_s > 0) json["samples_per_s"] = line.samples_per_s;
+  json["step_ms"] = line.step_ms;
   append(json);
 }
 

@@ -4,9 +4,9 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json_fwd.hpp>
@@ -29,9 +29,13 @@ class MetricsLog {
   // Throws: CorruptInput if it is not a regular file; Error if the file cannot be written.
   MetricsLog(const std::filesystem::path& file, std::int64_t last_step);
 
+  using Named = std::vector<std::pair<std::string, double>>;
   struct Training {
     std::int64_t step, epoch;
-    double loss, lr, samples_per_s, step_ms;
+    Named values;          // The loss, and more of a program of one's own.
+    double lr;             // NaN: unknown
+    double samples_per_s;  // 0: unknown
+    double step_ms;
   };
   struct Evaluation {
     std::int64_t step, epoch;
@@ -55,7 +59,7 @@ class MetricsLog {
   // Any other values, by their keys.
   struct Values {
     std::int64_t step, epoch;
-    std::map<std::string, double> values;
+    Named values;
   };
   // A line that cannot be written is lost, as on a full disk; a warning says so once, until the file can
   // be written again.

@@ -39,7 +39,8 @@ std::map<std::string, std::string> library_versions() {
           {"hdf5", fmt::format("{}.{}.{}", major, minor, release)}};
 }
 
-RunDirectory::RunDirectory(std::filesystem::path folder) : folder_(std::move(folder)) {
+RunDirectory::RunDirectory(std::filesystem::path folder, std::optional<RunProgress> earlier)
+    : folder_(std::move(folder)) {
   std::error_code error;
   std::filesystem::create_directories(folder_, error);
   if (error)
@@ -47,7 +48,7 @@ RunDirectory::RunDirectory(std::filesystem::path folder) : folder_(std::move(fol
                     "; choose another --run-dir");
   if (::access(folder_.c_str(), W_OK | X_OK) != 0)
     throw UserError("run directory " + folder_.string() + " is not writable; choose another --run-dir");
-  earlier_ = read_run_progress(folder_);
+  earlier_ = earlier ? *earlier : read_run_progress(folder_);
 }
 
 std::optional<LostWork> RunDirectory::started(RunFacts facts, std::int64_t step) {
@@ -80,6 +81,16 @@ void RunDirectory::ended(int exit_code) {
     write_run_facts(run_json(), *facts_);
   } catch (const Error& error) {
     log_warning("cannot write to run.json that the run ended with exit code {}: {}", exit_code, error.what());
+  }
+}
+
+void RunDirectory::note_global_batch(std::int64_t samples) {
+  if (!facts_) return;
+  facts_->global_batch = static_cast<double>(samples);
+  try {
+    write_run_facts(run_json(), *facts_);
+  } catch (const Error& error) {  // On a full disk, training goes on.
+    log_warning("cannot write the batch size to run.json: {}", error.what());
   }
 }
 

@@ -27,10 +27,10 @@ struct LostWork {
 
 class RunDirectory {
  public:
-  // Creates the folder if it does not exist. Reads how far an earlier start has come, so this is called
-  // before a new start records.
+  // Creates the folder if it does not exist. `earlier` is how far an earlier start has come. Without a value
+  // it is read here, so that this must be called before a new start records.
   // Throws: UserError if the folder is not writable.
-  explicit RunDirectory(std::filesystem::path folder);
+  explicit RunDirectory(std::filesystem::path folder, std::optional<RunProgress> earlier = std::nullopt);
 
   std::filesystem::path checkpoints() const { return folder_ / "checkpoints"; }
   std::filesystem::path metrics() const { return folder_ / "metrics.jsonl"; }
@@ -40,6 +40,8 @@ class RunDirectory {
   // "lost_steps" the steps that they had done after the step from which the next start continued. Returns
   // what the start before this one had done after `step`; std::nullopt if there was none, or if it was done.
   std::optional<LostWork> started(RunFacts facts, std::int64_t step);
+  // Adds what is known only after the first step.
+  void note_global_batch(std::int64_t samples);
   // Adds "ended" and "exit_code", and the numbers of skipped steps and rollbacks in metrics.jsonl. If the
   // file cannot be written, this call only warns, because the run has already ended. Without an earlier
   // started() it does nothing.

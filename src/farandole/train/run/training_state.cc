@@ -6,6 +6,8 @@
 #include <map>
 #include <optional>
 #include <torch/utils.h>
+#include <type_traits>
+#include <unordered_map>
 
 #include "farandole/base/error.h"
 #include "farandole/base/log.h"
@@ -33,36 +35,88 @@ torch::Tensor view_of(const Array& array) {
                           scalar_type_of(array.dtype));
 }
 
-NamedTensors model_tensors(torch::nn::Module& model) {
+NamedTensors tensors_of(const TrackedState& state) {
   NamedTensors tensors;
-  for (const auto& item : model.named_parameters()) tensors.emplace_back(item.key(), item.value());
-  for (const auto& item : model.named_buffers())
-    if (item.value().defined()) tensors.emplace_back(item.key(), item.value());
+  for (const auto& [prefix, module] : state.modules) {
+    for (const auto& item : module->named_parameters())
+      tensors.emplace_back(prefix + item.key(), item.value());
+    for (const auto& item : module->named_buffers())
+      if (item.value().defined()) tensors.emplace_back(prefix + item.key(), item.value());
+  }
   return tensors;
 }
 
-// Returns the name in the model of each parameter of the optimizer.
-std::vector<std::string> parameter_names(torch::nn::Module& model, torch::optim::Optimizer& optimizer) {
-  const auto named = model.named_parameters();
+using ParameterNames = std::unordered_map<const torch::TensorImpl*, std::string>;
+
+ParameterNames names_of_parameters(const TrackedState& state) {
+  ParameterNames names;
+  for (const auto& [prefix, module] : state.modules)
+    for (const auto& item : module->named_parameters())
+      names[item.value().unsafeGetTensorImpl()] = prefix + item.key();
+  return names;
+}
+
+// Returns the name in the modules of each parameter of the optimizer.
+std::vector<std::string> parameter_names(const ParameterNames& tracked, torch::optim::Optimizer& optimizer) {
   std::vector<std::string> names;
   for (const auto& group : optimizer.param_groups()) {
     for (const auto& parameter : group.params()) {
-      std::string name = fmt::format("parameter-{}", names.size());
-      for (const auto& item : named)
-        if (item.value().is_same(parameter)) name = item.key();
-      names.push_back(name);
+      const auto found = tracked.find(parameter.unsafeGetTensorImpl());
+      names.push_back(found != tracked.end() ? found->second : fmt::format("parameter-{}", names.size()));
     }
   }
   return names;
 }
 
-void move_optimizer(Snapshot& snapshot, torch::nn::Module& model, torch::optim::Optimizer& optimizer) {
-  NamedTensors state;
-  for (auto& array : snapshot.arrays)
-    if (array.path.starts_with(schema::optimizer))
-      state.emplace_back(array.path.substr(schema::optimizer.size()),
-                         tensor_of(std::move(array.bytes), array.shape, scalar_type_of(array.dtype)));
-  import_optimizer_state(optimizer, parameter_names(model, optimizer), state);
+// The state of a parameter belongs to the first optimizer that has it. What belongs to none goes to the first
+// one, which refuses it by name.
+void move_optimizers(Snapshot& snapshot, const TrackedState& tracked) {
+  const auto& optimizers = tracked.optimizers;
+  if (optimizers.empty()) return;
+  const auto known = names_of_parameters(tracked);
+  std::vector<std::vector<std::string>> names;
+  std::map<std::string, std::size_t> owner;
+  for (std::size_t k = 0; k < optimizers.size(); ++k) {
+    names.push_back(parameter_names(known, *optimizers[k]));
+    for (const auto& name : names.back()) owner.emplace(name, k);
+  }
+  std::vector<NamedTensors> states(optimizers.size());
+  for (auto& array : snapshot.arrays) {
+    if (!array.path.starts_with(schema::optimizer)) continue;
+    const auto name = array.path.substr(schema::optimizer.size());
+    const auto found = owner.find(name.substr(0, name.rfind('/')));
+    states[found == owner.end() ? 0 : found->second].emplace_back(
+        name, tensor_of(std::move(array.bytes), array.shape, scalar_type_of(array.dtype)));
+  }
+  for (std::size_t k = 0; k < optimizers.size(); ++k)
+    import_optimizer_state(*optimizers[k], names[k], states[k]);
+}
+
+// The values as tensors that refer to them, so that one way of saving and loading serves all.
+NamedTensors tensors_of_values(const TrackedState& state) {
+  NamedTensors tensors;
+  for (const auto& [name, value] : state.values)
+    std::visit(
+        [&, name = name](auto* to) {
+          using T = std::remove_pointer_t<decltype(to)>;
+          if constexpr (std::is_same_v<T, torch::Tensor>)
+            tensors.emplace_back(name, *to);
+          else
+            tensors.emplace_back(
+                name, torch::from_blob(to, {}, std::is_same_v<T, double> ? torch::kFloat64 : torch::kInt64));
+        },
+        value);
+  return tensors;
+}
+
+std::string scaler_path(const std::string& path, std::size_t index) {
+  return index == 0 ? path : fmt::format("{}-{}", path, index);
+}
+
+void add_loss_scale(SnapshotBuilder& snapshot, const LossScaler& scaler, std::size_t index) {
+  const auto to = snapshot.add(scaler_path(schema::loss_scale, index), DType::float64, {});
+  std::memcpy(to.data(), &scaler.state().scale, to.size());
+  snapshot.add_integer(scaler_path(schema::loss_scale_steps, index), scaler.state().good_steps);
 }
 
 std::optional<std::int64_t> integer(const Snapshot& snapshot, const std::string& path) {
@@ -102,6 +156,30 @@ std::optional<std::int64_t> samples_in_batches(const Snapshot& snapshot) {
   return *batches * config.value("batch", std::int64_t{1}) * snapshot.world_size;
 }
 
+// Collective, as restore().
+void restore_loss_scale(Session& session, LossScaler& scaler, const Snapshot* snapshot, std::size_t index) {
+  auto state = scaler.state();
+  const Array* const scale =
+      snapshot != nullptr ? snapshot->find(scaler_path(schema::loss_scale, index)) : nullptr;
+  if (scale != nullptr && scale->bytes.size() == sizeof state.scale) {
+    std::memcpy(&state.scale, scale->bytes.data(), sizeof state.scale);
+    state.good_steps = integer(*snapshot, scaler_path(schema::loss_scale_steps, index)).value_or(0);
+  }
+  session.internals().communicator().broadcast("loss scale", &state, sizeof state, 0);
+  scaler.set_state(state);
+}
+
+void load_values(const Snapshot& snapshot, const TrackedState& state) {
+  for (auto& [name, tensor] : tensors_of_values(state)) {
+    const Array* const array = snapshot.find(schema::values + name);
+    if (array == nullptr) continue;
+    if (array->shape != tensor.sizes().vec())
+      throw UserError(fmt::format("{} has {} elements in the checkpoint and {} here; track the same values",
+                                  name, array->count(), tensor.numel()));
+    if (!array->bytes.empty()) tensor.copy_(view_of(*array));
+  }
+}
+
 // Earlier versions compressed gradients in ways that kept what they had not sent.
 void warn_of_error_feedback(const Snapshot& snapshot) {
   for (const auto& array : snapshot.arrays)
@@ -126,7 +204,8 @@ void add_order(SnapshotBuilder& snapshot, const SampleOrder& order) {
   snapshot.add_integer(schema::sampler_seed, static_cast<std::int64_t>(order.seed));
 }
 
-void check_order(const Snapshot& snapshot, const SampleOrder& order, const char* data_option) {
+void check_order(const Snapshot& snapshot, const SampleOrder& order, const char* data_option,
+                 const char* seed_option) {
   const auto position = position_of(snapshot);
   if (position.samples == 0) return;
   const auto differs = [&](const std::string& path, std::uint64_t here) {
@@ -136,37 +215,21 @@ void check_order(const Snapshot& snapshot, const SampleOrder& order, const char*
   const auto refuse = [&](const std::string& difference) {
     throw UserError(fmt::format(
         "the checkpoint of step {} was saved within an epoch, of which it has seen {} samples, and {}; resume with the "
-        "same {} and --seed, or from a checkpoint at the end of an epoch",
-        snapshot.step, position.samples, difference, data_option));
+        "same {} and {}, or from a checkpoint at the end of an epoch",
+        snapshot.step, position.samples, difference, data_option, seed_option));
   };
   if (differs(schema::dataset_samples, static_cast<std::uint64_t>(order.samples)))
     refuse(fmt::format("the data then had {} samples, not {}", *integer(snapshot, schema::dataset_samples),
                        order.samples));
   if (differs(schema::dataset_hash, order.hash)) refuse("the data has changed since then");
   if (differs(schema::sampler_seed, order.seed))
-    refuse(fmt::format("--seed was {}, not {}", *integer(snapshot, schema::sampler_seed), order.seed));
+    refuse(
+        fmt::format("{} was {}, not {}", seed_option, *integer(snapshot, schema::sampler_seed), order.seed));
   if (position.samples > order.samples) refuse(fmt::format("the data has only {} samples", order.samples));
 }
 
-void add_loss_scale(SnapshotBuilder& snapshot, const LossScaler& scaler) {
-  const auto to = snapshot.add(schema::loss_scale, DType::float64, {});
-  std::memcpy(to.data(), &scaler.state().scale, to.size());
-  snapshot.add_integer(schema::loss_scale_steps, scaler.state().good_steps);
-}
-
-void restore_loss_scale(Session& session, LossScaler& scaler, const Snapshot* snapshot) {
-  auto state = scaler.state();
-  const Array* const scale = snapshot != nullptr ? snapshot->find(schema::loss_scale) : nullptr;
-  if (scale != nullptr && scale->bytes.size() == sizeof state.scale) {
-    std::memcpy(&state.scale, scale->bytes.data(), sizeof state.scale);
-    state.good_steps = integer(*snapshot, schema::loss_scale_steps).value_or(0);
-  }
-  session.internals().communicator().broadcast("loss scale", &state, sizeof state, 0);
-  scaler.set_state(state);
-}
-
-void capture(Session& session, torch::nn::Module& model, torch::optim::Optimizer& optimizer,
-             const Position& position, SnapshotBuilder& snapshot, DeviceCopies* copies) {
+void capture(Session& session, const TrackedState& state, const Position& position, SnapshotBuilder& snapshot,
+             DeviceCopies* copies) {
   const auto rng = session.all_gather(random_state(session.device()).unsqueeze(0));
   if (session.rank() != 0) return;
   auto& header = snapshot.header();
@@ -175,11 +238,17 @@ void capture(Session& session, torch::nn::Module& model, torch::optim::Optimizer
   header.world_size = session.size();
   // The next forward pass may change buffers, which does not wait for the copies.
   const torch::NoGradGuard no_grad;
-  for (const auto& [name, tensor] : model_tensors(model))
-    add(snapshot, schema::model + name,
-        copies != nullptr && !tensor.requires_grad() ? tensor.clone() : tensor, copies);
-  for (const auto& [name, tensor] : export_optimizer_state(optimizer, parameter_names(model, optimizer)))
-    add(snapshot, schema::optimizer + name, tensor, copies);
+  const auto add_copy = [&](const std::string& path, const torch::Tensor& tensor) {
+    add(snapshot, path, copies != nullptr && !tensor.requires_grad() ? tensor.clone() : tensor, copies);
+  };
+  for (const auto& [name, tensor] : tensors_of(state)) add_copy(schema::model + name, tensor);
+  const auto known = names_of_parameters(state);
+  for (auto* const optimizer : state.optimizers)
+    for (const auto& [name, tensor] : export_optimizer_state(*optimizer, parameter_names(known, *optimizer)))
+      add(snapshot, schema::optimizer + name, tensor, copies);
+  for (const auto& [name, tensor] : tensors_of_values(state)) add_copy(schema::values + name, tensor);
+  for (std::size_t k = 0; k < state.scalers.size(); ++k)
+    if (state.scalers[k] != nullptr) add_loss_scale(snapshot, *state.scalers[k], k);
   snapshot.add_integer(schema::sampler_epoch, position.epoch);
   snapshot.add_integer(schema::sampler_samples, position.samples);
   for (int r = 0; r < session.size(); ++r) add(snapshot, schema::rng(r), rng[r]);
@@ -194,7 +263,13 @@ void await_writer(Session& session, const CheckpointStore* store) {
 }
 
 ArrayMemory memory_of(torch::nn::Module& model) {
-  const auto tensors = model_tensors(model);
+  TrackedState state;
+  state.modules.emplace_back("", &model);
+  return memory_of(state);
+}
+
+ArrayMemory memory_of(const TrackedState& state) {
+  const auto tensors = tensors_of(state);
   return [by_name = std::map<std::string, torch::Tensor>(tensors.begin(), tensors.end())](
              const Array& array) -> std::span<std::byte> {
     if (!array.path.starts_with(schema::model)) return {};
@@ -208,10 +283,11 @@ ArrayMemory memory_of(torch::nn::Module& model) {
   };
 }
 
-void load_model(const Snapshot& snapshot, torch::nn::Module& model) {
-  const torch::NoGradGuard no_grad;
+namespace {
+
+void load_modules(const Snapshot& snapshot, const TrackedState& state) {
   std::size_t used = 0;
-  for (auto& [name, tensor] : model_tensors(model)) {
+  for (auto& [name, tensor] : tensors_of(state)) {
     const Array* array = snapshot.find(schema::model + name);
     if (array == nullptr) throw UserError("the checkpoint belongs to another model: it has no " + name);
     if (array->shape != tensor.sizes().vec())
@@ -228,26 +304,36 @@ void load_model(const Snapshot& snapshot, torch::nn::Module& model) {
         "the checkpoint belongs to another model: it has {} tensors, and this model has {}", there, used));
 }
 
-void load_state(Snapshot& snapshot, torch::nn::Module& model, torch::optim::Optimizer& optimizer) {
-  load_model(snapshot, model);
-  move_optimizer(snapshot, model, optimizer);
+}  // namespace
+
+void load_model(const Snapshot& snapshot, torch::nn::Module& model) {
+  const torch::NoGradGuard no_grad;
+  TrackedState state;
+  state.modules.emplace_back("", &model);
+  load_modules(snapshot, state);
 }
 
-void restore(Session& session, torch::nn::Module& model, torch::optim::Optimizer& optimizer,
-             Snapshot* snapshot) {
+void load_state(Snapshot& snapshot, const TrackedState& state) {
+  const torch::NoGradGuard no_grad;
+  load_modules(snapshot, state);
+  load_values(snapshot, state);
+  move_optimizers(snapshot, state);
+}
+
+void restore(Session& session, const TrackedState& state, Snapshot* snapshot) {
   const auto own_bytes = random_state(torch::kCPU).size(0);
   torch::Tensor saved_generators = torch::zeros(2, torch::kInt64);
   torch::Tensor rng;
   session.together([&] {
     if (snapshot == nullptr) return;
-    load_state(*snapshot, model, optimizer);
+    load_state(*snapshot, state);
     warn_of_error_feedback(*snapshot);
     std::vector<torch::Tensor> states;
     for (int r = 0; r < session.size(); ++r)
       if (const Array* array = snapshot->find(schema::rng(r))) states.push_back(view_of(*array));
-    for (const auto& state : states)
-      if (state.dim() != 1 ||
-          (state.size(0) != own_bytes && state.size(0) != own_bytes + gpu_generator_bytes))
+    for (const auto& generator : states)
+      if (generator.dim() != 1 ||
+          (generator.size(0) != own_bytes && generator.size(0) != own_bytes + gpu_generator_bytes))
         throw UserError(
             "the random generators of the checkpoint come from another LibTorch; use the version that "
             "wrote it");
@@ -256,8 +342,11 @@ void restore(Session& session, torch::nn::Module& model, torch::optim::Optimizer
     rng = torch::stack(states);
     saved_generators[1] = rng.size(1);
   });
-  session.broadcast(model);
-  session.broadcast(optimizer);
+  for (const auto& [prefix, module] : state.modules) session.broadcast(*module);
+  for (auto* const optimizer : state.optimizers) session.broadcast(*optimizer);
+  for (auto& [name, tensor] : tensors_of_values(state)) session.broadcast_(tensor);
+  for (std::size_t k = 0; k < state.scalers.size(); ++k)
+    if (state.scalers[k] != nullptr) restore_loss_scale(session, *state.scalers[k], snapshot, k);
   session.broadcast_(saved_generators);
   const auto saved = saved_generators[0].item<std::int64_t>();
   if (saved > 0) {

@@ -2,11 +2,14 @@
 // Thread safety: call from the training thread only.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 #include <torch/types.h>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "farandole/checkpoint/checkpoint_file.h"
@@ -27,6 +30,21 @@ struct Position {
   std::int64_t samples = 0;
 };
 
+// What is saved. The objects must outlive this one.
+struct TrackedState {
+  TrackedState() = default;
+  TrackedState(torch::nn::Module& model, torch::optim::Optimizer& optimizer)
+      : modules{{"", &model}}, optimizers{&optimizer} {}
+
+  // By what comes before the names of its tensors, such as "critic." or nothing.
+  std::vector<std::pair<std::string, torch::nn::Module*>> modules;
+  std::vector<torch::optim::Optimizer*> optimizers;  // Their parameters are those of the modules.
+  // Of a program, by name; the same on all ranks.
+  std::vector<std::pair<std::string, std::variant<torch::Tensor*, double*, std::int64_t*>>> values;
+  // Used by the optimizers; those without loss scaling are null.
+  std::vector<LossScaler*> scalers;
+};
+
 // Throws: CorruptInput if the snapshot has no position.
 Position position_of(const Snapshot& snapshot);
 
@@ -40,26 +58,23 @@ struct SampleOrder {
 void add_order(SnapshotBuilder& snapshot, const SampleOrder& order);
 // Throws: UserError if the snapshot was taken within an epoch of another order. Some samples of the epoch
 // would be seen twice, and others never.
-void check_order(const Snapshot& snapshot, const SampleOrder& order, const char* data_option = "--data");
-
-void add_loss_scale(SnapshotBuilder& snapshot, const LossScaler& scaler);
-// Rank 0 passes the snapshot, the others pass nullptr. Without a saved factor, the scaler keeps its own.
-// Collective: every rank of the group must call this in the same order.
-void restore_loss_scale(Session& session, LossScaler& scaler, const Snapshot* snapshot);
+void check_order(const Snapshot& snapshot, const SampleOrder& order, const char* data_option = "--data",
+                 const char* seed_option = "--seed");
 
 // Copies the state into the snapshot on rank 0, so that training may continue. The random generators of all
 // ranks are gathered. With `copies`, tensors on the device are added there; the caller starts these copies.
 // Collective: every rank of the group must call this in the same order.
-void capture(Session& session, torch::nn::Module& model, torch::optim::Optimizer& optimizer,
-             const Position& position, SnapshotBuilder& snapshot, DeviceCopies* copies = nullptr);
+void capture(Session& session, const TrackedState& state, const Position& position, SnapshotBuilder& snapshot,
+             DeviceCopies* copies = nullptr);
 
 // Waits until the last checkpoint is written. Rank 0 passes the store, the others pass nullptr. The ranks
 // meet again and again, so that a slow disk is no stall.
 // Collective: every rank of the job must call this in the same order.
 void await_writer(Session& session, const CheckpointStore* store);
 
-// The memory of the model's tensors, for read_checkpoint(): parameters and buffers are then read where they
-// are used. The model must outlive it.
+// The memory of the modules' tensors, for read_checkpoint(): parameters and buffers are then read where they
+// are used. The modules must outlive it.
+ArrayMemory memory_of(const TrackedState& state);
 ArrayMemory memory_of(torch::nn::Module& model);
 
 // Copies the parameters and buffers of a snapshot into the model, except those that were
@@ -67,15 +82,15 @@ ArrayMemory memory_of(torch::nn::Module& model);
 // Throws: UserError if it is of another model.
 void load_model(const Snapshot& snapshot, torch::nn::Module& model);
 
-// The same with the state of the optimizer, which takes over the memory of the snapshot's arrays.
-// Throws: UserError if the model differs.
-void load_state(Snapshot& snapshot, torch::nn::Module& model, torch::optim::Optimizer& optimizer);
+// The same with all of the state. Optimizers take over the memory of the snapshot's arrays.
+// Throws: UserError if the modules differ.
+void load_state(Snapshot& snapshot, const TrackedState& state);
 
 // Rank 0 passes the snapshot, the others pass nullptr; all ranks get its state, as load_state() does. If the
-// snapshot has no generator for a rank because the number of ranks has grown, that rank keeps its own.
-// Throws: UserError on all ranks if the model differs.
+// snapshot has no generator for a rank because the number of ranks has grown, that rank keeps its own. Values
+// and scalers that the snapshot lacks keep their own state, too.
+// Throws: UserError on all ranks if the modules differ.
 // Collective: every rank of the group must call this in the same order.
-void restore(Session& session, torch::nn::Module& model, torch::optim::Optimizer& optimizer,
-             Snapshot* snapshot);
+void restore(Session& session, const TrackedState& state, Snapshot* snapshot);
 
 }  // namespace farandole

@@ -1,4 +1,4 @@
-#include "farandole/trainer/checkpoint_schedule.h"
+#include "farandole/train/run/checkpoint_schedule.h"
 
 #include <algorithm>
 #include <cmath>

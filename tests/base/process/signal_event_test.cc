@@ -1,4 +1,4 @@
-#include "farandole/comm/watch/signal_event.h"
+#include "farandole/base/process/signal_event.h"
 
 #include <csignal>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// Converts a signal to an event: the signal's handler makes a descriptor readable. There is one object
-// per process and signal.
+// Converts a signal to an event: the signal's handler makes a descriptor readable. One object per process
+// and signal gets it.
 // Thread safety: only the main thread may create and destroy this. One thread may use it.
 #pragma once
 
@@ -10,10 +10,13 @@ namespace farandole {
 class SignalEvent {
  public:
   enum class Afterwards { as_before, ignored };
+  enum class Takes { if_free, from_others };
   // Takes the signal if its default action would end the process or, with Afterwards::ignored, if the signal
-  // is ignored. A handler of the program, set before or later, is not replaced. In a forked child, the signal
-  // has its original effect.
-  explicit SignalEvent(int number, Afterwards afterwards = Afterwards::as_before);
+  // is ignored. With Takes::from_others, it also takes it from another SignalEvent, for which it does not
+  // arrive any more. A handler of the program, set before or later, is not replaced. In a forked child, the
+  // signal has its original effect.
+  explicit SignalEvent(int number, Afterwards afterwards = Afterwards::as_before,
+                       Takes takes = Takes::if_free);
   ~SignalEvent() { give_back(); }
   SignalEvent(const SignalEvent&) = delete;
   SignalEvent& operator=(const SignalEvent&) = delete;

@@ -1,4 +1,4 @@
-#include "farandole/trainer/run_checkpoints.h"
+#include "farandole/train/run/run_checkpoints.h"
 
 #include <array>
 #include <limits>
@@ -8,17 +8,16 @@
 
 namespace farandole {
 
-RunCheckpoints::RunCheckpoints(Session& session, const LoopOptions& options, std::int64_t step, bool is_saved)
+RunCheckpoints::RunCheckpoints(Session& session, const Options& options, std::int64_t step, bool is_saved)
     : session_(session), saved_step_(is_saved ? step : -1) {
-  if (!options.checkpoint_every.within_epochs()) ask_at_ = std::numeric_limits<std::int64_t>::max();
+  if (!options.every.within_epochs()) ask_at_ = std::numeric_limits<std::int64_t>::max();
   session.together([&] {
     if (session.rank() != 0) return;
     store_ = std::make_unique<CheckpointStore>(
-        CheckpointOptions{options.run_dir / "checkpoints", options.checkpoint_keep,
-                          options.checkpoint_keep_every,
+        CheckpointOptions{options.run_dir / "checkpoints", options.keep, options.keep_every,
                           [&session] { return session.internals().holds_lease(); }},
         session.timeline());
-    schedule_.emplace(options.checkpoint_every, options.mtbf, step, seconds_since(0));
+    schedule_.emplace(options.every, options.mtbf, step, seconds_since(0));
     if (const auto& gpu = session.internals().gpu) copies_.emplace(*gpu, session.device());
   });
 }

@@ -1,4 +1,4 @@
-#include "farandole/comm/watch/signal_event.h"
+#include "farandole/base/process/signal_event.h"
 
 #include <array>
 #include <atomic>
@@ -47,10 +47,11 @@ bool is_handled_by(int number, void (*handler)(int)) {
 
 }  // namespace
 
-SignalEvent::SignalEvent(int number, Afterwards afterwards)
+SignalEvent::SignalEvent(int number, Afterwards afterwards, Takes takes)
     : number_(number), afterwards_(afterwards), event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  const bool free =
-      is_handled_by(number, SIG_DFL) || (afterwards == Afterwards::ignored && is_handled_by(number, SIG_IGN));
+  const bool free = is_handled_by(number, SIG_DFL) ||
+                    (afterwards == Afterwards::ignored && is_handled_by(number, SIG_IGN)) ||
+                    (takes == Takes::from_others && is_handled_by(number, &on_signal));
   if (event_.get() < 0 || !free) return;
   event_of_handler[static_cast<std::size_t>(number)] = event_.get() + 1;
   owner_of_handler = ::getpid();
@@ -58,9 +59,10 @@ SignalEvent::SignalEvent(int number, Afterwards afterwards)
 }
 
 void SignalEvent::give_back() {
-  if (!is_handled_by(number_, &on_signal)) return;
+  auto& taken_by = event_of_handler[static_cast<std::size_t>(number_)];
+  if (!is_handled_by(number_, &on_signal) || taken_by != event_.get() + 1) return;
   handle_with(number_, afterwards_ == Afterwards::ignored ? SIG_IGN : SIG_DFL);
-  event_of_handler[static_cast<std::size_t>(number_)] = 0;
+  taken_by = 0;
 }
 
 bool SignalEvent::requested() const {

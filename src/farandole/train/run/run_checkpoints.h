@@ -3,17 +3,17 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
 
 #include "farandole/checkpoint/checkpoint_store.h"
 #include "farandole/checkpoint/snapshot.h"
+#include "farandole/train/run/checkpoint_schedule.h"
 #include "farandole/train/run/device_copies.h"
 #include "farandole/train/run/training_state.h"
 #include "farandole/train/session.h"
-#include "farandole/trainer/checkpoint_schedule.h"
-#include "farandole/trainer/loop_options.h"
 
 namespace farandole {
 
@@ -21,8 +21,15 @@ namespace farandole {
 // Collective: every rank of the job must call all functions but hold() and saved_step() in the same order.
 class RunCheckpoints {
  public:
+  struct Options {
+    std::filesystem::path run_dir;
+    CheckpointInterval every;
+    double mtbf = 0;
+    int keep = 0;
+    std::int64_t keep_every = 0;
+  };
   // `session` must outlive this object. The run is at `step`, which is in a checkpoint or not.
-  RunCheckpoints(Session& session, const LoopOptions& options, std::int64_t step, bool is_saved);
+  RunCheckpoints(Session& session, const Options& options, std::int64_t step, bool is_saved);
 
   // Whether a checkpoint is due at this step, within an epoch. If a checkpoint may be postponed, it is due
   // when the one before has been written.

@@ -1,0 +1,228 @@
+#include "farandole/train/run/run_state.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <fmt/format.h>
+#include <torch/utils.h>
+
+#include "farandole/base/clock.h"
+#include "farandole/base/error.h"
+#include "farandole/base/text/json.h"
+#include "farandole/base/text/phrases.h"
+#include "farandole/comm/nccl/nccl_communicator.h"
+#include "farandole/launch/process/memory.h"
+#include "farandole/train/session_internals.h"
+
+namespace farandole {
+namespace {
+
+// The trace of this start shows what the start before it has lost, and how long nothing was done.
+void record_loss(Timeline& timeline, const LostWork& lost) {
+  const auto now = now_ns();
+  const auto in_trace = [shift = now - real_time_ns()](std::int64_t ns) { return ns + shift; };
+  if (lost.steps > 0 && lost.begin_ns > 0) {
+    const auto name = timeline.intern(fmt::format("lost work: {} steps", lost.steps));
+    timeline.span(Category::other, name, in_trace(lost.begin_ns), in_trace(lost.end_ns));
+  }
+  timeline.span(Category::other, "restart", in_trace(lost.end_ns), now);
+}
+
+}  // namespace
+
+RunState::RunState(Session& session, RunStateOptions options, const TrackedState& tracked, Hooks hooks)
+    : session_(session),
+      options_(std::move(options)),
+      tracked_(tracked),
+      hooks_(std::move(hooks)),
+      meter_(session) {}
+
+void RunState::resume(const Position& from, Snapshot* snapshot) {
+  restore(session_, tracked_, snapshot);
+  position = from;
+  resumed_ = true;
+  saved_epoch_ = from.epoch;
+  if (snapshot == nullptr) return;
+  const bool known = !std::isnan(snapshot->best_score);  // Not in files of format version 1.
+  best_score_ = known ? snapshot->best_score : snapshot->score;
+  best_step_ = known ? snapshot->best_step : snapshot->step;
+  score_ = snapshot->score;
+  scored_step_ = snapshot->step;
+}
+
+void RunState::begin() {
+  checkpoints_.emplace(session_,
+                       RunCheckpoints::Options{options_.run_dir, options_.checkpoint_every, options_.mtbf,
+                                               options_.keep, options_.keep_every},
+                       position.step, resumed_);
+  session_.together([&] {
+    if (leads()) log_.emplace(options_.run_dir / "metrics.jsonl", position.step);
+  });
+  reported_ns_ = now_ns();
+}
+
+RunFacts RunState::facts() const {
+  auto& internals = session_.internals();
+  RunFacts facts;
+  facts.ranks = session_.size();
+  facts.hosts = session_.hosts();
+  facts.gpus = internals.gpus;
+  facts.gpu_topology = internals.gpu_topology;
+  facts.device = session_.device().is_cuda() ? "cuda" : "cpu";
+  facts.parameters = 0;
+  for (const auto& [prefix, module] : tracked_.modules)
+    for (const auto& parameter : module->parameters()) *facts.parameters += parameter.numel();
+  facts.config = options_.config;
+  facts.threads = torch::get_num_threads();
+  facts.cores = session_.node_cores();
+  if (const auto memory = job_memory_bytes()) facts.memory_mib = *memory >> 20;
+  facts.versions = library_versions();
+  facts.between_nodes = session_.between_nodes();
+  if (internals.gpu && !internals.gpu->shared) facts.versions["nccl"] = nccl_version();
+  return facts;
+}
+
+void RunState::started(RunDirectory& directory, RunFacts facts) {
+  if (const auto lost = directory.started(std::move(facts), position.step))
+    record_loss(session_.timeline(), *lost);
+}
+
+void RunState::count_step(const std::vector<std::pair<std::string, torch::Tensor>>& values, bool trained) {
+  ++steps_;
+  if (!trained) return;
+  ++trained_steps_;
+  for (const auto& [name, value] : values) {
+    auto found = std::ranges::find(sums_, name, [](const auto& sum) { return sum.first; });
+    if (found == sums_.end())
+      found = sums_.insert(sums_.end(), {name, torch::zeros({}, value.options().dtype(torch::kFloat64))});
+    found->second += value;
+  }
+}
+
+// All values are reduced at once, with the number of steps that they are of.
+void RunState::report(bool last, double lr, double samples_per_step) {
+  const bool due = options_.log_steps > 0 && position.step % options_.log_steps == 0;
+  if (position.step != 1 && !due && !last) return;
+  std::vector<torch::Tensor> all;
+  for (const auto& [name, sum] : sums_) all.push_back(sum.cpu().reshape({}));
+  all.push_back(torch::tensor(static_cast<double>(trained_steps_), torch::kFloat64));
+  auto sums = torch::stack(all);
+  session_.allreduce_(sums, ReduceOp::sum);
+  const double steps = sums[-1].item<double>();
+  std::vector<double> means;
+  for (std::size_t k = 0; k < sums_.size(); ++k)
+    means.push_back(sums[static_cast<std::int64_t>(k)].item<double>() / steps);
+  if (steps > 0) {
+    for (std::size_t k = 0; k < sums_.size(); ++k) {
+      if (sums_[k].first != "loss") continue;
+      last_loss_ = means[k];
+      if (std::isfinite(last_loss_)) continue;  // The same on all ranks.
+      const auto ranks = ranks_where(!std::isfinite(sums_[k].second.item<double>()));
+      session_.together([&] {
+        throw Error(fmt::format("the loss is not finite up to step {} on {}; {}", position.step,
+                                describe_ranks(ranks), options_.loss_remedy));
+      });
+    }
+    if (log_) write_line(means, lr, samples_per_step);
+  }
+  for (auto& [name, sum] : sums_) sum.zero_();
+  trained_steps_ = steps_ = 0;
+  reported_ns_ = now_ns();
+}
+
+void RunState::write_line(const std::vector<double>& means, double lr, double samples_per_step) {
+  const double step_s = seconds_since(reported_ns_) / static_cast<double>(steps_);
+  samples_per_s_ = samples_per_step / step_s;
+  MetricsLog::Training line{position.step, position.epoch, {}, lr, samples_per_s_, step_s * 1e3};
+  for (std::size_t k = 0; k < sums_.size(); ++k) line.values.emplace_back(sums_[k].first, means[k]);
+  log_->write(line);
+}
+
+std::optional<double> RunState::last_loss() const {
+  return std::isfinite(last_loss_) ? std::optional(last_loss_) : std::nullopt;
+}
+
+void RunState::log_resources(std::int64_t epoch) {
+  const auto usage = meter_.gather();
+  if (log_) log_->write(MetricsLog::Resources{position.step, epoch, usage});
+}
+
+bool RunState::scored(double score) {
+  score_ = score;
+  scored_step_ = position.step;
+  const bool best = score < best_score_ || (std::isnan(best_score_) && !std::isnan(score));
+  if (best) {
+    best_score_ = score;
+    best_step_ = position.step;
+  }
+  return best;
+}
+
+void RunState::share_buffers() {
+  for (const auto& [prefix, module] : tracked_.modules)
+    for (auto& buffer : module->buffers())
+      if (buffer.defined()) session_.broadcast_(buffer);
+}
+
+bool RunState::has_buffers() const {
+  return std::ranges::any_of(tracked_.modules,
+                             [](const auto& named) { return !named.second->buffers().empty(); });
+}
+
+void RunState::save() {
+  checkpoints_->await_writer();
+  take_snapshot();
+}
+
+void RunState::take_snapshot() {
+  const Span span(session_.timeline(), Category::checkpoint, "snapshot");
+  hooks_.settle();
+  share_buffers();
+  checkpoints_->save(
+      position.step,
+      [&](SnapshotBuilder& builder, DeviceCopies* copies) {
+        position.samples = hooks_.save_samples(builder);
+        capture(session_, tracked_, position, builder, copies);
+      },
+      [&](Snapshot& snapshot) {
+        snapshot.config = options_.config;
+        snapshot.versions = json_text(library_versions());
+        snapshot.score = scored_step_ == position.step ? score_ : score_unknown;
+        snapshot.best_score = best_score_;
+        snapshot.best_step = best_step_;
+      });
+  saved_epoch_ = position.epoch;
+}
+
+void RunState::close() {
+  if (checkpoints_->saved_step() < position.step || saved_epoch_ < position.epoch) save();
+  checkpoints_->wait();
+}
+
+bool RunState::any_rank_asks_to_stop() {
+  auto requests = torch::full({}, hooks_.stop_requested() ? 1.0 : 0.0, torch::kFloat64);
+  session_.allreduce_(requests, ReduceOp::sum);
+  return requests.item<double>() > 0;
+}
+
+std::vector<int> RunState::ranks_where(bool here) {
+  const auto all = session_.all_gather(torch::full({1}, here));
+  std::vector<int> ranks;
+  for (int r = 0; r < session_.size(); ++r)
+    if (all[r].item<bool>()) ranks.push_back(r);
+  return ranks;
+}
+
+std::optional<Position> share_position(Session& session, const std::optional<Snapshot>& start) {
+  std::optional<Position> position;
+  session.together([&] {
+    if (start) position = position_of(*start);
+  });
+  std::array<std::int64_t, 4> numbers{position.has_value(), 0, 0, 0};
+  if (position) numbers = {1, position->step, position->epoch, position->samples};
+  session.internals().communicator().broadcast("position", numbers.data(), sizeof numbers, 0);
+  if (numbers[0] != 0) position = {numbers[1], numbers[2], numbers[3]};
+  return position;
+}
+
+}  // namespace farandole
