@@ -18,8 +18,8 @@ torch::nn::Sequential make_net() {
                     Linear(16 * 6 * 6, classes));
 }
 
-// Noisy images of a disc, a square, a cross or a ring, made when they are asked for. The data loader calls get() in its
-// worker threads: read and decode your samples there.
+// Noisy images of a disc, a square, a cross or a ring, made when they are asked for. The data loader calls
+// get() in its worker threads: read and decode your samples there.
 class Shapes : public torch::data::Dataset<Shapes> {
  public:
   Shapes(std::size_t size, unsigned seed) : size_(size), seed_(seed) {}

@@ -126,8 +126,8 @@ void TensorBoardWriter::open() {
   file_ = std::make_unique<RawData>(folder_ / next_name(folder_), O_WRONLY | O_CREAT | O_EXCL);
 }
 
-// After a failure the next call writes the same bytes and more at the same offset, so that no part of a record
-// stays in between.
+// After a failure the next call writes the same bytes and more at the same offset, so that no part of a
+// record stays in between.
 void TensorBoardWriter::publish() noexcept {
   if (waiting_.empty()) return;
   try {
