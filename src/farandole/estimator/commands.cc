@@ -223,6 +223,9 @@ std::optional<FitArguments> parse_fit(int argc, const char* const* argv) {
       "keep the model of the epoch with the lowest loss, not of the last one")(
       "checkpoint-every", po::value(&o.checkpoint_every),
       "also save a checkpoint within epochs: 500steps, 10min, or auto (from what a checkpoint costs)")(
+      "tensorboard", po::bool_switch(&o.tensorboard), "also write the metrics for TensorBoard")(
+      "prometheus", po::value(&o.prometheus),
+      "folder in which each rank also writes its metrics for the textfile collector of Prometheus's node exporter")(
       "verbose", po::value(&o.verbose)->default_value(o.verbose), "0: print nothing");
   if (!parser.parse(argc, argv)) return std::nullopt;
   o.features = split_words(features, ',');

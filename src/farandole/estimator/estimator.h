@@ -81,7 +81,9 @@ struct EstimatorOptions {
   std::filesystem::path store = "runs";
   // Id of a run in the store. Empty: the unfinished run with these options, or else a new one.
   std::string run{};
-  int verbose = 1;  // 0: no output; 1: a line for each epoch.
+  bool tensorboard = false;            // Also event files in the run's folder "tensorboard".
+  std::filesystem::path prometheus{};  // Folder of the node exporter's textfiles; empty: none.
+  int verbose = 1;                     // 0: no output; 1: a line for each epoch.
 
   // For programs: more metrics by name. They are measured wherever metrics are.
   std::map<std::string, MetricFunction> metric_functions{};

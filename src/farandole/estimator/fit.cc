@@ -35,6 +35,8 @@ LoopOptions loop_options(const EstimatorOptions& o, const std::filesystem::path&
   if (!o.checkpoint_every.empty()) loop.checkpoint_every = CheckpointInterval::parse(o.checkpoint_every);
   loop.checkpoint_keep = 2;
   loop.shows_progress = false;
+  loop.tensorboard = o.tensorboard;
+  loop.prometheus = o.prometheus;
   return loop;
 }
 

@@ -45,6 +45,31 @@ struct RunOptions {
   // Samples of a step, of all ranks together. Not needed if a data loader uses the tracked sampler: its batch
   // size times the ranks is known, and must fit.
   std::int64_t global_batch = 0;
+  // Of the whole training, for `farandole status`; 0: unknown.
+  std::int64_t total_steps = 0;
+  // As --checkpoint-every of `farandole train`: for example 500steps, 2epochs, auto or never.
+  std::string checkpoint_every = "10min";
+  // Checkpoints that stay; the best one does, too.
+  int keep = 3;
+  // Steps from one line of metrics to the next, which has their means.
+  std::int64_t log_every = 10;
+  // "min loss" or "max accuracy": the value of evaluate() that decides which checkpoint is the best. If this is
+  // empty, "loss" decides, or else "accuracy".
+  std::string best{};
+  // Evaluations in a row without a better value that end the training; 0: no number.
+  int patience = 0;
+  // Seconds before the wall time of the job ends at which it saves and stops.
+  std::optional<double> stop_before{};
+  // The program's own settings as a JSON object, for run.json and checkpoints.
+  std::string config{};
+  // Also writes the metrics to RUN/tensorboard.
+  bool tensorboard = false;
+  // Also writes them to this folder, for the textfile collector of Prometheus's node exporter.
+  std::filesystem::path prometheus{};
+};
+  // Samples of a step, of all ranks together. Not needed if a data loader uses the tracked sampler: its batch
+  // size times the ranks is known, and must fit.
+  std::int64_t global_batch = 0;
   std::int64_t total_steps = 0;  // Of the whole training, for `farandole status`; 0: unknown.
   std::string checkpoint_every =
       "10min";                  // As --checkpoint-every of `farandole train`: 500steps, 2epochs, auto, never.
@@ -55,8 +80,11 @@ struct RunOptions {
   std::string best{};
   int patience = 0;  // Evaluations in a row without a better value that end the training; 0: any.
   std::optional<double>
-      stop_before{};     // Seconds before the wall time of the job ends at which it saves and stops.
-  std::string config{};  // The program's own settings as JSON, for run.json and checkpoints.
+      stop_before{};         // Seconds before the wall time of the job ends at which it saves and stops.
+  std::string config{};      // The program's own settings as JSON, for run.json and checkpoints.
+  bool tensorboard = false;  // Also writes the metrics to RUN/tensorboard.
+  std::filesystem::path
+      prometheus{};  // Also writes them here, for the textfile collector of the node exporter.
 };
 
 // A number of this rank, such as a loss. A tensor must have one element; it is read when a line is written, so

@@ -45,6 +45,8 @@ struct LoopOptions {
   std::int64_t checkpoint_keep_every = 0;  // Steps; 0: only the newest ones and the best one.
   std::int64_t log_steps = 10;
   bool shows_progress = true;
+  bool tensorboard = false;          // Event files in RUN/tensorboard.
+  std::filesystem::path prometheus;  // Folder of the node exporter's textfiles; empty: none.
 };
 
 }  // namespace farandole

@@ -160,6 +160,8 @@ OptionParser train_option_parser(TrainOptions& o, const std::filesystem::path& p
       ("recorder-dir", text(o.recorder_dir), "folder of the recorder files while the run lasts: run (the run directory), a folder on the nodes, or auto (a folder on the nodes if the run directory is on a parallel or network file system). The default is FARANDOLE_RECORDER_DIR, or else auto")
       ("merge-limit", value(o.merge_limit), "largest number of ranks in timeline.json.gz; 0: all. Above this limit, only the first, last and slowest ranks and a sample of the others are merged")
       ("log-steps", value(o.log_steps), "number of steps between two lines of metrics.jsonl")
+      ("tensorboard", po::bool_switch(&o.tensorboard), "also write the metrics to RUN/tensorboard, for TensorBoard")
+      ("prometheus", po::value(&o.prometheus), "folder in which each rank also writes its metrics for the textfile collector of Prometheus's node exporter")
       ("sample", value(o.sample), "bytes of text to generate at the end (gpt)");
   // clang-format on
   parser.visible.add(what).add(how).add(where).add(keep);

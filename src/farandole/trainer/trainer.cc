@@ -92,7 +92,7 @@ Trainer::Trainer(Session& session, const LoopOptions& options, std::string confi
       run_(session,
            {options.run_dir, options.checkpoint_every, options.mtbf, options.checkpoint_keep,
             options.checkpoint_keep_every, options.log_steps, std::move(config),
-            "lower --lr, or limit the gradients with --clip-norm"},
+            "lower --lr, or limit the gradients with --clip-norm", options.tensorboard, options.prometheus},
            tracked_,
            {[this] { settle(); }, [this](SnapshotBuilder& builder) { return data_.save(builder); },
             stop_requested_}),

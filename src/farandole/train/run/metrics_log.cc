@@ -73,6 +73,9 @@ MetricsLog::MetricsLog(const std::filesystem::path& file, std::int64_t last_step
 // A part of a line that could be written is removed again, so that the file has whole lines only.
 void MetricsLog::append(const Json& line) {
   const auto step = line.value("step", std::int64_t{0});
+  if (observer)
+    for (const auto& [key, value] : line.items())
+      if (value.is_number() && key != "step") observer(step, key, value.get<double>());
   const auto before = size_of_file(file_.get());
   try {
     write_bytes(file_.get(), (torn_ ? "\n" : "") + json_text(line) + '\n', path_);

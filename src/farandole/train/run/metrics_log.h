@@ -4,8 +4,10 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -28,6 +30,9 @@ class MetricsLog {
   // run resumes before them.
   // Throws: CorruptInput if it is not a regular file; Error if the file cannot be written.
   MetricsLog(const std::filesystem::path& file, std::int64_t last_step);
+
+  // Gets each number of the lines from now on.
+  std::function<void(std::int64_t step, std::string_view name, double value)> observer;
 
   using Named = std::vector<std::pair<std::string, double>>;
   struct Training {

@@ -122,7 +122,9 @@ Run::Parts::Parts(Session& the_session, RunOptions the_options)
                 0,
                 options.log_every,
                 options.config.empty() ? "{}" : options.config,
-                "lower the learning rate, or set DistributedOptimizerOptions::clip_norm"};
+                "lower the learning rate, or set DistributedOptimizerOptions::clip_norm",
+                options.tensorboard,
+                options.prometheus};
   });
   auto& internals = session.internals();
   std::optional<RunProgress> earlier = internals.earlier_progress();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdlib>
 #include <fmt/format.h>
 #include <torch/utils.h>
 
@@ -12,6 +13,7 @@
 #include "farandole/base/text/phrases.h"
 #include "farandole/comm/nccl/nccl_communicator.h"
 #include "farandole/launch/process/memory.h"
+#include "farandole/timeline/counters/counters.h"
 #include "farandole/train/session_internals.h"
 
 namespace farandole {
@@ -58,7 +60,40 @@ void RunState::begin() {
   session_.together([&] {
     if (leads()) log_.emplace(options_.run_dir / "metrics.jsonl", position.step);
   });
+  open_metric_files();
   reported_ns_ = now_ns();
+}
+
+// Each rank has a file of its own for Prometheus; the values of the whole job are in that of rank 0.
+void RunState::open_metric_files() {
+  if (!options_.prometheus.empty()) {
+    const char* const job = std::getenv("SLURM_JOB_ID");
+    const auto name = std::filesystem::absolute(options_.run_dir).lexically_normal().filename().string();
+    prometheus_ = std::make_unique<PrometheusTextfile>(options_.prometheus, job != nullptr ? job : name,
+                                                       session_.rank());
+  }
+  if (!log_) return;
+  if (options_.tensorboard)
+    tensorboard_ = std::make_unique<TensorBoardWriter>(options_.run_dir / "tensorboard", position.step);
+  if (!tensorboard_ && !prometheus_) return;
+  log_->observer = [this](std::int64_t step, std::string_view name, double value) {
+    if (tensorboard_) tensorboard_->add(step, name, value);
+    if (prometheus_) prometheus_->set_metric(name, value);
+  };
+}
+
+void RunState::update_prometheus(double step_s) {
+  if (!prometheus_) return;
+  using Type = PrometheusTextfile::Type;
+  const auto counters = ProcessCounters::read();
+  prometheus_->set("steps_total", "Optimizer steps that are done.", Type::counter,
+                   static_cast<double>(position.step));
+  prometheus_->set("step_seconds", "Time of a step.", Type::gauge, step_s);
+  prometheus_->set("cpu_seconds_total", "CPU time of this rank.", Type::counter,
+                   static_cast<double>(counters.cpu_ns) * 1e-9);
+  if (const auto memory = resident_mib())
+    prometheus_->set("resident_memory_bytes", "Memory of this rank.", Type::gauge, *memory * 1024 * 1024);
+  prometheus_->publish();
 }
 
 RunFacts RunState::facts() const {
@@ -125,6 +160,8 @@ void RunState::report(bool last, double lr, double samples_per_step) {
     }
     if (log_) write_line(means, lr, samples_per_step);
   }
+  update_prometheus(seconds_since(reported_ns_) / static_cast<double>(steps_));
+  if (tensorboard_) tensorboard_->publish();
   for (auto& [name, sum] : sums_) sum.zero_();
   trained_steps_ = steps_ = 0;
   reported_ns_ = now_ns();
@@ -195,6 +232,7 @@ void RunState::take_snapshot() {
 }
 
 void RunState::close() {
+  if (tensorboard_) tensorboard_->publish();
   if (checkpoints_->saved_step() < position.step || saved_epoch_ < position.epoch) save();
   checkpoints_->wait();
 }

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <string>
 #include <torch/types.h>
@@ -16,9 +17,11 @@
 #include "farandole/checkpoint/snapshot.h"
 #include "farandole/train/run/checkpoint_schedule.h"
 #include "farandole/train/run/metrics_log.h"
+#include "farandole/train/run/prometheus_textfile.h"
 #include "farandole/train/run/resource_usage.h"
 #include "farandole/train/run/run_checkpoints.h"
 #include "farandole/train/run/run_directory.h"
+#include "farandole/train/run/tensorboard_writer.h"
 #include "farandole/train/run/training_state.h"
 #include "farandole/train/session.h"
 
@@ -31,8 +34,10 @@ struct RunStateOptions {
   int keep = 3;
   std::int64_t keep_every = 0;
   std::int64_t log_steps = 10;
-  std::string config;       // JSON, for checkpoints and run.json.
-  std::string loss_remedy;  // What to do about a loss that is not finite.
+  std::string config;                  // JSON, for checkpoints and run.json.
+  std::string loss_remedy;             // What to do about a loss that is not finite.
+  bool tensorboard = false;            // Event files in RUN/tensorboard.
+  std::filesystem::path prometheus{};  // Folder of the node exporter's textfiles; empty: none.
 };
 
 class RunState {
@@ -100,6 +105,8 @@ class RunState {
 
  private:
   void write_line(const std::vector<double>& means, double lr, double samples_per_step);
+  void open_metric_files();
+  void update_prometheus(double step_s);
   bool leads() const { return session_.rank() == 0; }
 
   Session& session_;
@@ -116,6 +123,7 @@ class RunState {
   std::int64_t reported_ns_ = 0;  // Time of the last line of metrics.
   double last_loss_ = std::numeric_limits<double>::quiet_NaN();
   double samples_per_s_ = 0;  // Between the last two lines of metrics; 0: unknown.
+  std::unique_ptr<PrometheusTextfile> prometheus_;
 
   // On rank 0 only.
   double best_score_ = score_unknown;
@@ -123,6 +131,7 @@ class RunState {
   double score_ = score_unknown;  // at `scored_step_`
   std::int64_t scored_step_ = -1;
   std::optional<MetricsLog> log_;
+  std::unique_ptr<TensorBoardWriter> tensorboard_;
 };
 
 // Returns where the run continues, on all ranks; std::nullopt if it starts anew. Only rank 0
