@@ -101,7 +101,7 @@ int main(int argc, char** argv) {
       }
       optimizer.step();
       // Returns false if the job is to stop. The state is saved then, and the same command continues.
-      if (!run.step({{"loss", loss}, {"lr", rate.at(run.steps())}})) return run.finish();
+      if (!run.step({{"loss", loss}})) return run.finish();
     }
     const auto validate = [&]() -> farandole::Values {
       const torch::NoGradGuard no_grad;

@@ -67,25 +67,6 @@ struct RunOptions {
   // Also writes them to this folder, for the textfile collector of Prometheus's node exporter.
   std::filesystem::path prometheus{};
 };
-  // Samples of a step, of all ranks together. Not needed if a data loader uses the tracked sampler: its batch
-  // size times the ranks is known, and must fit.
-  std::int64_t global_batch = 0;
-  std::int64_t total_steps = 0;  // Of the whole training, for `farandole status`; 0: unknown.
-  std::string checkpoint_every =
-      "10min";                  // As --checkpoint-every of `farandole train`: 500steps, 2epochs, auto, never.
-  int keep = 3;                 // Checkpoints. The best one is kept, too.
-  std::int64_t log_every = 10;  // Steps from one line of metrics to the next; the line has their means.
-  // "min loss" or "max accuracy": the value of evaluate() that decides which checkpoint is the best. If this is
-  // empty, "loss" decides, or else "accuracy".
-  std::string best{};
-  int patience = 0;  // Evaluations in a row without a better value that end the training; 0: any.
-  std::optional<double>
-      stop_before{};         // Seconds before the wall time of the job ends at which it saves and stops.
-  std::string config{};      // The program's own settings as JSON, for run.json and checkpoints.
-  bool tensorboard = false;  // Also writes the metrics to RUN/tensorboard.
-  std::filesystem::path
-      prometheus{};  // Also writes them here, for the textfile collector of the node exporter.
-};
 
 // A number of this rank, such as a loss. A tensor must have one element; it is read when a line is written, so
 // that a GPU need not be waited for.
