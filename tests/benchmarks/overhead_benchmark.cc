@@ -1,5 +1,6 @@
-// The overhead of the timeline and of PyTorch's profiler on training steps of a model of BenchmarkTrainee.
-// Blocks of steps with the timeline, with the profiler, and with neither alternate.
+// The overhead of the timeline, of a Run, and of PyTorch's profiler on training steps of a model of
+// BenchmarkTrainee. Blocks of steps with the timeline, with timeline and Run, with the profiler, and with none
+// of them alternate.
 //
 //   farandole run -n 2 -- build/bin/overhead_benchmark MODEL SECONDS FOLDER
 //
@@ -27,6 +28,7 @@
 #include "farandole/base/quantile.h"
 #include "farandole/bench/benchmark_trainee.h"
 #include "farandole/timeline/recorder/recorder_file.h"
+#include "farandole/train/run.h"
 #include "farandole/train/session_internals.h"
 
 namespace farandole {
@@ -37,7 +39,7 @@ constexpr int warmup_steps = 10;
 constexpr double block_ms = 40;
 constexpr int profiler_every = 4;  // In rounds. Start and end of the profiler take longer than a block.
 
-enum class Watched { by_nobody, by_timeline, by_profiler };
+enum class Watched { by_nobody, by_timeline, by_run, by_profiler };
 
 // The default options of torch.profiler for the CPU.
 class ProfiledByTorch {
@@ -58,7 +60,7 @@ struct Block {
   double ms = 0, processor_ms = 0;
 };
 // Of one round, indexed by Watched. The block with the profiler is empty in most rounds.
-using Blocks = std::array<Block, 3>;
+using Blocks = std::array<Block, 4>;
 
 double thread_ms() {
   timespec time{};
@@ -90,8 +92,13 @@ std::string added_by(Watched watched, const std::vector<Blocks>& rounds, double 
 
 class Rounds {
  public:
-  Rounds(Session& session, const std::string& model) : session_(session), trainee_(session, model, {}) {
-    for (const auto watched : {Watched::by_nobody, Watched::by_timeline, Watched::by_profiler})
+  Rounds(Session& session, const std::string& model, const std::filesystem::path& folder)
+      : session_(session),
+        run_(session, {.run_dir = folder, .global_batch = 1}),
+        trainee_(session, model, {}) {
+    trainee_.track(run_);
+    for (const auto watched :
+         {Watched::by_nobody, Watched::by_timeline, Watched::by_run, Watched::by_profiler})
       block(watched, warmup_steps);
   }
 
@@ -105,7 +112,7 @@ class Rounds {
   std::vector<Blocks> run(int count, int steps_a_block) {
     std::vector<Blocks> rounds(static_cast<std::size_t>(count));
     for (std::size_t i = 0; i < rounds.size(); ++i) {
-      std::vector order = {Watched::by_nobody, Watched::by_timeline};
+      std::vector order = {Watched::by_nobody, Watched::by_timeline, Watched::by_run};
       if (i % profiler_every == 0) order.push_back(Watched::by_profiler);
       std::shuffle(order.begin(), order.end(), random_);
       for (const auto watched : order)
@@ -115,6 +122,7 @@ class Rounds {
       for (Block& one : round)
         session_.internals().communicator().allreduce("processor time", &one.processor_ms, 1, DType::float64,
                                                       ReduceOp::sum);
+    run_.finish();
     return rounds;
   }
 
@@ -128,24 +136,27 @@ class Rounds {
     for (int i = 0; i < steps; ++i) {
       session_.set_step(watched == Watched::by_timeline ? ++recorded_steps_ : 0);
       trainee_.steps(1);
+      if (watched == Watched::by_run && !run_.step({{"loss", 1.0}})) throw Error("the run is to stop");
     }
     const double processor_ms = thread_ms() - start_ms;
     return {static_cast<double>(now_ns() - start_ns) * 1e-6, processor_ms};
   }
 
   Session& session_;
+  Run run_;
   BenchmarkTrainee trainee_;
   std::int64_t recorded_steps_ = 0;
   std::mt19937 random_{1};  // Equal order on all ranks.
 };
 
 // The session must record from step 1 on; steps without the timeline run as step 0.
-void measure(Session& session, const std::string& model, double seconds) {
+void measure(Session& session, const std::string& model, double seconds,
+             const std::filesystem::path& folder) {
   torch::manual_seed(1);
-  Rounds rounds(session, model);
+  Rounds rounds(session, model, folder);
   const double step_ms = rounds.step_ms();
   const int steps_a_block = std::max(1, static_cast<int>(block_ms / step_ms));
-  const double round_ms = (2 + 1.0 / profiler_every) * steps_a_block * step_ms;
+  const double round_ms = (3 + 1.0 / profiler_every) * steps_a_block * step_ms;
   const int count = std::max(6 * profiler_every, static_cast<int>(seconds * 1e3 / round_ms));
   const auto events_before = recorded_events(session.timeline());
   const auto measured = rounds.run(count, steps_a_block);
@@ -154,7 +165,8 @@ void measure(Session& session, const std::string& model, double seconds) {
   fmt::print("{} on {} ranks, {:.2f} ms per step, {:.0f} events per step; medians (95 % intervals)\n", model,
              session.size(), step_ms, static_cast<double>(events) / (double(count) * steps_a_block));
   for (const auto& [name, watched] :
-       {std::pair("timeline", Watched::by_timeline), std::pair("PyTorch's profiler", Watched::by_profiler)}) {
+       {std::pair("timeline", Watched::by_timeline), std::pair("timeline and Run", Watched::by_run),
+        std::pair("PyTorch's profiler", Watched::by_profiler)}) {
     fmt::print("{:<20} {:<16} {}\n", name, "wall time", added_by(watched, measured, &Block::ms));
     fmt::print("{:<20} {:<16} {}\n", "", "processor time", added_by(watched, measured, &Block::processor_ms));
   }
@@ -178,7 +190,7 @@ int overhead_benchmark(int argc, char** argv) {
     });
     session.broadcast(path);
     session.start_recording({.run_dir = path, .window = {.first = 1}});
-    measure(session, argv[1], std::atof(argv[2]));
+    measure(session, argv[1], std::atof(argv[2]), path);
     session.start_recording({.run_dir = {}, .window = {0, -1}});  // Closes the files.
     session.barrier();
     return 0;

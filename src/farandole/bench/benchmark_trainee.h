@@ -11,6 +11,7 @@
 #include "farandole/bench/measurement.h"
 #include "farandole/checkpoint/snapshot.h"
 #include "farandole/train/distributed_optimizer.h"
+#include "farandole/train/run.h"
 #include "farandole/train/session.h"
 #include "farandole/trainer/data/dataset.h"
 #include "farandole/trainer/models/model.h"
@@ -40,6 +41,8 @@ class BenchmarkTrainee {
   void capture(SnapshotBuilder& snapshot);
   // Reads a checkpoint as rank 0 of a training run does at its start.
   void restore(const std::filesystem::path& checkpoint);
+
+  void track(Run& run) { run.track(*model_, *inner_); }
 
   std::size_t gradient_bytes() const { return optimizer_.gradient_bytes(); }
   std::size_t packed_bytes_a_step() const { return optimizer_.packed_bytes() / steps_; }

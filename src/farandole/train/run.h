@@ -93,7 +93,7 @@ class Run {
   // another job writes into it.
   // Collective: every rank of the job must call this in the same order.
   explicit Run(Session& session, RunOptions options = {});
-  // As finish(), if it was not called.
+  // Without finish(), the steps after the last checkpoint are lost, and a warning says so.
   ~Run();
   Run(const Run&) = delete;
   Run& operator=(const Run&) = delete;

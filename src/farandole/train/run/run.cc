@@ -14,7 +14,6 @@
 #include "farandole/base/text/json.h"
 #include "farandole/base/text/phrases.h"
 #include "farandole/checkpoint/checkpoint_store.h"
-#include "farandole/comm/mpi/mpi_check.h"
 #include "farandole/launch/stop_request.h"
 #include "farandole/train/distributed_optimizer.h"
 #include "farandole/train/run/run_state.h"
@@ -147,6 +146,7 @@ Run::Parts::Parts(Session& the_session, RunOptions the_options)
   tracked.values = {{"run/worse_in_a_row", &worse_in_a_row}, {"run/evaluated_step", &evaluated_step}};
   state.emplace(session, std::move(of_state), tracked,
                 RunState::Hooks{[this] {
+                                  find_distributed();
                                   for (auto* const optimizer : distributed) {
                                     optimizer->confirm();
                                     optimizer->average_parameters();
@@ -278,19 +278,13 @@ void Run::Parts::save_if_due() {
 Run::Run(Session& session, RunOptions options)
     : parts_(std::make_unique<Parts>(session, std::move(options))) {}
 
+// What it tracks may have ended before it, so nothing is saved here.
 Run::~Run() {
-  auto& internals = parts_->session.internals();
-  internals.stop_wish = nullptr;
-  if (parts_->finished || std::uncaught_exceptions() > parts_->exceptions_at_start) return;
-  try {
-    finish();
-  } catch (const std::exception& error) {
-    const auto* const own = dynamic_cast<const Error*>(&error);
-    const auto code = own != nullptr ? own->exit_code() : ExitCode::failure;
-    log_error("{}", error.what());
-    internals.is_ending(code);
-    abort_job(static_cast<int>(code));
-  }
+  const auto& p = *parts_;
+  p.session.internals().stop_wish = nullptr;
+  if (p.begun && !p.finished && std::uncaught_exceptions() == p.exceptions_at_start && p.leads())
+    log_warning(
+        "the program did not call finish() of its Run: steps after the last checkpoint are not saved");
 }
 
 void Run::add(torch::nn::Module& module) {
