@@ -1,6 +1,7 @@
 // farandole analyze RUN...: reports where the time of one or more runs went, as text, JSON or HTML.
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <iostream>
 #include <string>
 #include <string_view>
@@ -24,7 +25,7 @@ void complain(std::string_view message) {
 
 struct Options {
   std::vector<std::string> runs;
-  std::string format = "text";
+  std::string format;
   std::string output;
   std::vector<std::string> against;
   farandole::AnalysisOptions analysis;
@@ -34,10 +35,32 @@ struct Options {
 void refuse_csv(const std::vector<std::string>& words) {
   for (std::size_t i = 0; i < words.size(); ++i)
     if (words[i] == "--table" || words[i].starts_with("--table=") || words[i] == "--format=csv" ||
-        (words[i] == "csv" && i > 0 && words[i - 1] == "--format"))
+        (words[i] == "csv" && i > 0 && words[i - 1] == "--format") ||
+        (words[i].ends_with(".csv") && i > 0 && (words[i - 1] == "-o" || words[i - 1] == "--output")))
       throw farandole::UserError(
           "CSV is no longer written; use --format json and make tables of it with pandas or jq, as "
           "docs/analyzing.md shows");
+}
+
+// The format that the suffix of a file names; "" for other suffixes.
+std::string format_of(const std::filesystem::path& file) {
+  const auto suffix = file.extension();
+  if (suffix == ".html" || suffix == ".htm") return "html";
+  if (suffix == ".json") return "json";
+  return suffix == ".txt" ? "text" : "";
+}
+
+// --format, or else what the name of the output says, or else text.
+void choose_format(Options& options) {
+  const auto named = format_of(options.output);
+  if (options.format.empty()) {
+    options.format = named.empty() ? "text" : named;
+    return;
+  }
+  farandole::check_format(options.format, {"text", "json", "html"});
+  if (!named.empty() && named != options.format)
+    throw farandole::UserError("--format " + options.format + " contradicts the name of -o " +
+                               options.output + "; leave out --format, or name the file otherwise");
 }
 
 // Returns false after --help.
@@ -46,18 +69,20 @@ bool parse(int argc, char** argv, Options& options) {
   namespace po = boost::program_options;
   farandole::OptionParser parser;
   parser.usage =
-      "Usage: farandole analyze RUN... [--format text|json|html] [-o FILE] [--against RUN...]\n\n"
+      "Usage: farandole analyze RUN... [-o FILE] [--format text|json|html] [--against RUN...]\n\n"
       "Reports where the time of a run went. RUN is a run directory, a Chrome trace, a Horovod\n"
       "timeline, a trace of PyTorch's profiler, an SQLite export of Nsight Systems, or a folder of the last\n"
       "two with one file per rank. The format is detected automatically.\n"
       "Runs with different numbers of ranks give a scaling table.\n\n"
       "Examples:\n"
       "  $ farandole analyze RUN\n"
-      "  $ farandole analyze RUN --format html -o report.html\n"
+      "  $ farandole analyze RUN -o report.html\n"
       "  $ farandole analyze RUN RUN2 --against OLD OLD2\n"
       "  $ farandole analyze RUN --what-if bandwidth=2x,bucket-mb=4\n";
-  parser.visible.add_options()("format", po::value(&options.format),
-                               "text, json or html. html is one file that needs no network")(
+  parser.visible.add_options()(
+      "format", po::value(&options.format),
+      "text, json or html. html is one file that needs no network. Without this option, the suffix of the output "
+      "chooses it (.txt, .json, .html), or else it is text")(
       "output,o", po::value(&options.output), "write the report to this file instead of stdout")(
       "against", po::value(&options.against)->multitoken(),
       "compare the first RUN with these runs. The report says what changed and whether the change is larger "
@@ -76,7 +101,7 @@ bool parse(int argc, char** argv, Options& options) {
       "conditions are read from run.json or follow a colon: OTHER:delay=1@20");
   parser.positional.add("run", -1);
   if (!parser.parse(argc, argv)) return false;
-  farandole::check_format(options.format, {"text", "json", "html"});
+  choose_format(options);
   if (options.runs.empty())
     throw farandole::UserError(options.against.empty() ? "no run given; name a run directory or a trace"
                                                        : "no run given; name runs before --against");

@@ -1,4 +1,5 @@
 farandole_script_test(analyzer.analyze-command analyzer/analyze_command_test 3)
+farandole_script_test(analyzer.report-layout analyzer/report_layout.py 10)
 # The cases leave their JSON reports there, and a test compares them with the schema.
 set(reports ${CMAKE_CURRENT_BINARY_DIR}/reports)
 file(MAKE_DIRECTORY ${reports})

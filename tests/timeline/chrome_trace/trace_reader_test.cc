@@ -1,6 +1,7 @@
 #include "farandole/timeline/chrome_trace/trace_reader.h"
 
 #include <cstdlib>
+#include <fmt/format.h>
 #include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -35,6 +36,9 @@ class Recorded : public TraceVisitor {
     operation = event.operation;
   }
   void instant(const TraceInstant& event) override { texts.push_back("instant " + std::string(event.name)); }
+  void counter(const TraceCounter& event) override {
+    texts.push_back(fmt::format("counter {} {} {}", event.name, event.pid, event.value));
+  }
 
   std::vector<std::string> texts;
   TraceSpan last;
@@ -102,7 +106,7 @@ TEST_F(TraceReader, reads_every_kind_of_event) {
 ]})");
   EXPECT_THAT(recorded_.texts,
               ElementsAre("process 2 rank 1 node7", "thread training", "forward f 10001+5000",
-                          "communication bucket \"0\" 20500+1000", "instant mark"));
+                          "communication bucket \"0\" 20500+1000", "counter CPU % 2 98.5", "instant mark"));
   EXPECT_EQ(recorded_.operation, "allreduce");
   ASSERT_TRUE(recorded_.last.collective);
   EXPECT_EQ(recorded_.last.collective->communicator, 2);
@@ -113,7 +117,7 @@ TEST_F(TraceReader, reads_every_kind_of_event) {
   EXPECT_EQ(summary.header.ranks, 2);
   EXPECT_THAT(summary.header.clock_residual_us, ElementsAre(0.0, 1.5));
   EXPECT_EQ(summary.events, 8U);
-  EXPECT_EQ(summary.unused, 3U);
+  EXPECT_EQ(summary.unused, 2U);
   EXPECT_TRUE(summary.warnings.empty());
   EXPECT_EQ(summary.bytes, bytes().size());
 }

@@ -31,6 +31,9 @@ class RankRecords {
     if (record.kind == RecordKind::instant && record.bytes() > 0)
       collector_.instant({info_.rank, record.track, info_.names.at(record.name),
                           rank_.clock.to_reference(record.start_ns) - origin_ns_, record.bytes()});
+    if (record.kind == RecordKind::counter)
+      collector_.counter({info_.rank, info_.names.at(record.name),
+                          rank_.clock.to_reference(record.start_ns) - origin_ns_, record.value()});
     if (record.kind != RecordKind::span && record.kind != RecordKind::collective) return;
     TraceSpan span;
     span.pid = info_.rank;

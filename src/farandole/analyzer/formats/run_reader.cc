@@ -286,9 +286,12 @@ RunModel read_any(const std::filesystem::path& path) {
 
 RunModel read_run(const std::filesystem::path& path) {
   auto model = read_any(path);
-  model.facts = read_run_facts(facts_file_of(path));
+  const auto facts_file = facts_file_of(path);
+  model.facts = read_run_facts(facts_file);
   prefer_recorders(path, model);
+  model.log = read_training_log(facts_file.parent_path() / "metrics.jsonl");
   model.warnings.insert(model.warnings.begin(), model.facts.warnings.begin(), model.facts.warnings.end());
+  model.warnings.insert(model.warnings.end(), model.log.warnings.begin(), model.log.warnings.end());
   name_missing_and_foreign_ranks(model);
   settle_hosts(model);
   return model;

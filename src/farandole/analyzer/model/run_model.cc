@@ -28,6 +28,13 @@ std::vector<Span> by_start(std::vector<Span> spans) {
 
 }  // namespace
 
+void CounterUse::add(std::int64_t time_ns, double value) {
+  if (!std::isfinite(value)) return;
+  sum_ += value * static_cast<double>(std::max<std::int64_t>(0, time_ns - last_ns_));
+  last_ns_ = std::max(last_ns_, time_ns);
+  most_ = std::max(most_, value);
+}
+
 void RankModel::shift_by(std::int64_t ns) {
   shift_ns += ns;
   steps = shifted(std::move(steps), ns);

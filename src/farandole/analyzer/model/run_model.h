@@ -12,6 +12,7 @@
 
 #include "farandole/analyzer/model/interval.h"
 #include "farandole/analyzer/model/packed_events.h"
+#include "farandole/analyzer/model/training_log.h"
 #include "farandole/base/run/run_json.h"
 #include "farandole/timeline/chrome_trace/trace_reader.h"
 
@@ -28,6 +29,24 @@ struct StepSpan {
   std::int64_t end = 0;
 };
 
+// A counter over the trace, which begins at 0 and whose samples come in the order of time.
+class CounterUse {
+ public:
+  void add(std::int64_t time_ns, double value);
+  double most() const { return most_; }
+  // A sample is the mean of the time since the one before it, as a CounterSampler records rates.
+  double mean() const { return last_ns_ > 0 ? sum_ / static_cast<double>(last_ns_) : most_; }
+
+ private:
+  std::int64_t last_ns_ = 0;
+  double sum_ = 0, most_ = 0;
+};
+
+// Those that a CounterSampler records and the report shows; without a value if there are no samples.
+struct ResourceCounters {
+  std::optional<CounterUse> cpu_percent, memory_mib, gpu_percent, gpu_memory_mib;
+};
+
 // The events of one rank, packed. Memory grows with the number of phases and collectives, not with the spans
 // inside them. Only one rank is unpacked at a time.
 struct RankModel {
@@ -41,6 +60,7 @@ struct RankModel {
   std::vector<GpuSpans> packed_gpu;
   // Remaining clock error after the alignment; nullopt if the clock of this rank could not be aligned.
   std::optional<double> clock_residual_us = 0.0;
+  ResourceCounters resources;
   PackedCollectives packed_gradients;  // When gradients were ready, in the steps that record it.
   std::int64_t shift_ns = 0;  // The functions below add this shift; steps and extent already contain it.
 
@@ -62,6 +82,7 @@ enum class TraceSource { farandole, kineto, horovod, nsys, chrome };
 struct RunModel {
   TraceSource source = TraceSource::farandole;
   RunFacts facts;
+  TrainingLog log;
   TraceHeader header;
   std::vector<RankModel> ranks;  // Ordered by rank; only those in the trace.
   bool clocks_stated = true;     // The trace records its clock error.

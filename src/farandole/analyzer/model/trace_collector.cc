@@ -319,6 +319,19 @@ void TraceCollector::instant(const TraceInstant& event) {
       .gradients.append({event.time_ns, event.time_ns, what, false, name_id(event.name), 0});
 }
 
+void TraceCollector::counter(const TraceCounter& event) {
+  auto& resources = processes_[event.pid].resources;
+  const auto target = event.name == "CPU %"            ? &ResourceCounters::cpu_percent
+                      : event.name == "memory MiB"     ? &ResourceCounters::memory_mib
+                      : event.name == "GPU %"          ? &ResourceCounters::gpu_percent
+                      : event.name == "GPU memory MiB" ? &ResourceCounters::gpu_memory_mib
+                                                       : nullptr;
+  if (target == nullptr) return;
+  auto& use = resources.*target;
+  if (!use) use.emplace();
+  use->add(event.time_ns, event.value);
+}
+
 void TraceCollector::span(const TraceSpan& event) {
   if (event.category != Category::other || event.category_text == name_of(Category::other))
     return take(event);
@@ -360,6 +373,7 @@ RankModel rank_model_of(int rank, CollectedProcess& process) {
   RankModel model;
   model.rank = rank;
   model.host = process.host;
+  model.resources = process.resources;
   if (auto* training = training_thread(process.threads)) {
     model.packed_training = training->spans.kept();
     model.packed_training.shrink();

@@ -55,6 +55,7 @@ struct CollectedProcess {
   std::string name, host;
   std::optional<std::int64_t> rank;
   std::map<std::int64_t, CollectedThread> threads;
+  ResourceCounters resources;
 
   bool has_spans() const;
 };
@@ -69,6 +70,7 @@ class TraceCollector : public TraceVisitor {
   void begin(const TraceSpan& event) override;
   void end(std::int64_t pid, std::int64_t tid, std::int64_t time_ns) override;
   void instant(const TraceInstant& event) override;
+  void counter(const TraceCounter& event) override;
 
   std::map<std::int64_t, CollectedProcess>& processes() { return processes_; }
   CollectedNames take_names() { return {std::move(texts_), std::move(communicator_names_)}; }

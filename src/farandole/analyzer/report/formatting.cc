@@ -124,6 +124,10 @@ std::string ms_text(double ms) {
 std::string size_text(double bytes) {
   return in_units(bytes, size_units, 0);
 }
+std::string number_text(double value) {
+  const bool is_large = std::abs(value) >= 1e4 && std::abs(value) < 1e9;
+  return is_large ? fmt::format("{:.0f}", value) : fmt::format("{:.4g}", value);
+}
 std::string ms_tick(double ms) {
   return tick_in_units(1e3 * ms, time_units);
 }

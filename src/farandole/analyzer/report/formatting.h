@@ -57,6 +57,7 @@ std::string signed_percent(double fraction);  // "+3.1 %"
 std::string time_text(double us);             // "85.71 ms"; extreme values stay narrow.
 std::string ms_text(double ms);               // As time_text().
 std::string size_text(double bytes);          // "1.19 MB", with factor 1000.
+std::string number_text(double value);        // Any value, with four digits or more: "0.02346", "1.2e-05".
 
 // Labels of an axis: "50 ms", "1.5 MB", "20 %".
 std::string ms_tick(double ms);

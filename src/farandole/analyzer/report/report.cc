@@ -1,6 +1,7 @@
 #include "farandole/analyzer/report/report.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <utility>
 
 #include "farandole/analyzer/formats/readers.h"
@@ -9,11 +10,13 @@
 namespace farandole {
 
 RunReport analyze_run(const std::filesystem::path& path, std::span<const Scenario> scenarios, bool replayed) {
-  const auto run = read_run(path);
+  auto run = read_run(path);
   RunReport report;
   report.path = path;
   report.facts = run.facts;
   report.events = run.events;
+  report.resources = resources_of(run);
+  report.log = std::move(run.log);
   report.metrics = measure(run);
   report.stragglers = find_stragglers(report.metrics);
   report.wait_causes = find_wait_causes(report.metrics);
@@ -43,6 +46,23 @@ Figure compute_ms_of(const RunMetrics& metrics) {
 }
 
 }  // namespace
+
+bool has_gpu_part(const RunReport& run) {
+  return run.metrics.no_gpu.empty() || (run.facts.device && *run.facts.device != "cpu");
+}
+
+std::string events_text(const TrainingLog& log) {
+  std::uint64_t values = 0;
+  for (const auto& curve : log.curves) values += curve.curve.not_finite();
+  std::vector<std::string> parts;
+  const auto part = [&](std::uint64_t count, const char* what) {
+    if (count > 0) parts.push_back(fmt::format("{} {}{}", count, what, count == 1 ? "" : "s"));
+  };
+  part(log.skipped_steps, "skipped step");
+  part(log.rollbacks, "rollback");
+  part(values, "logged value");
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
 
 bool are_of_one_size(const RunReport& a, const RunReport& b) {
   return a.metrics.size() == b.metrics.size();

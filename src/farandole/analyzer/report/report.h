@@ -16,6 +16,7 @@
 #include "farandole/analyzer/findings/wait_causes.h"
 #include "farandole/analyzer/metrics/critical_path.h"
 #include "farandole/analyzer/metrics/metrics.h"
+#include "farandole/analyzer/metrics/resources.h"
 #include "farandole/analyzer/what_if/validation.h"
 #include "farandole/analyzer/what_if/what_if.h"
 
@@ -25,6 +26,8 @@ struct RunReport {
   std::filesystem::path path;
   RunFacts facts;
   std::uint64_t events = 0;
+  TrainingLog log;
+  Resources resources;
   RunMetrics metrics;
   std::vector<Straggler> stragglers;
   std::vector<WaitCause> wait_causes;
@@ -52,6 +55,11 @@ struct Report {
 // Throws: the errors of read_run.
 RunReport analyze_run(const std::filesystem::path& path, std::span<const Scenario> scenarios = {},
                       bool replayed = false);
+
+// False for a run without GPUs, which has nothing to say about them.
+bool has_gpu_part(const RunReport& run);
+// What was not finite: "2 skipped steps, 1 rollback, 3 logged values"; "" if there is nothing.
+std::string events_text(const TrainingLog& log);
 
 // `runs` must not be empty; their order is kept.
 Report report_of(std::vector<RunReport> runs);

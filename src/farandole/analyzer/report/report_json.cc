@@ -157,6 +157,53 @@ Json nodes_json(const RunReport& run) {
   return run.metrics.nodes == 0 ? unknown("neither trace nor run.json names the hosts") : node_rows(run);
 }
 
+constexpr const char* no_log = "there is no metrics.jsonl with such lines";
+
+Json value_at(double value, std::int64_t step) {
+  return {{"value", value}, {"step", step}};
+}
+
+Json training_json(const TrainingLog& log) {
+  if (log.curves.empty() && log.events.empty()) return unknown(no_log);
+  auto curves = Json::array();
+  for (const auto& [name, curve] : log.curves) {
+    curves.push_back({{"name", name}, {"not_finite", curve.not_finite()}});
+    auto& points = curves.back()["points"] = Json::array();
+    for (const auto& point : curve.points())
+      points.push_back({point.first_step, point.last_step, point.low, point.mean(), point.high});
+    if (curve.empty()) continue;
+    const auto &lowest = curve.lowest(), &highest = curve.highest(), &last = curve.points().back();
+    curves.back()["first"] = value_at(curve.first(), curve.points().front().first_step);
+    curves.back()["last"] = value_at(last.last, last.last_step);
+    curves.back()["lowest"] = value_at(lowest.low, lowest.low_step);
+    curves.back()["highest"] = value_at(highest.high, highest.high_step);
+  }
+  auto skipped = Json::array(), rollbacks = Json::array();
+  for (const auto& event : log.events)
+    if (event.to_step)
+      rollbacks.push_back({{"step", event.step}, {"to_step", *event.to_step}});
+    else
+      skipped.push_back(event.step);
+  return {{"curves", curves},
+          {"skipped_steps", log.skipped_steps},
+          {"skipped_at", skipped},
+          {"rollbacks", log.rollbacks},
+          {"rolled_back_at", rollbacks}};
+}
+
+Json resources_json(const RunReport& run) {
+  const auto& resources = run.resources;
+  const auto figure = [](std::optional<double> value, const char* why) {
+    return value ? Json(*value) : unknown(why);
+  };
+  constexpr auto no_facts = "run.json does not have it", no_use = "neither trace nor metrics.jsonl has it";
+  return {{"asked_cores", figure(resources.asked_cores, no_facts)},
+          {"asked_memory_mib", figure(resources.asked_mib, no_facts)},
+          {"busy_cores", figure(resources.busy_cores, no_use)},
+          {"used_memory_mib", figure(resources.used_mib, no_use)},
+          {"by_rank", resource_rows(run)}};
+}
+
 // Seconds are sums over all ranks.
 Json steps_json(const RunMetrics& metrics) {
   const auto& window = metrics.window;
@@ -283,6 +330,24 @@ Json rank_rows(const RunReport& run) {
   return rows;
 }
 
+// A key that is not known is left out.
+Json resource_rows(const RunReport& run) {
+  auto rows = Json::array();
+  for (const auto& [rank, host, use] : run.resources.ranks) {
+    rows.push_back({{"rank", rank}, {"host", text_or(host, no_host)}});
+    const auto set = [&row = rows.back()](const char* key, std::optional<double> value) {
+      if (value) row[key] = *value;
+    };
+    set("cpu_percent", use.cpu_percent);
+    set("memory_mib", use.memory_mib);
+    set("read_mb", use.read_mb);
+    set("written_mb", use.written_mb);
+    set("gpu_percent", use.gpu_percent);
+    set("gpu_memory_mib", use.gpu_memory_mib);
+  }
+  return rows;
+}
+
 Json node_rows(const RunReport& run) {
   std::map<std::string, std::vector<const RankMetrics*>> hosts;
   for (const auto& rank : run.metrics.ranks)
@@ -333,6 +398,8 @@ Json run_json(const RunReport& run) {
                {"steps", window.steps.size()},
                {"warmup_steps", window.warmup_steps},
                {"window_s", seconds(window.length())},
+               {"training", training_json(run.log)},
+               {"resources", resources_json(run)},
                {"throughput_samples_per_s", json_of(metrics.throughput)},
                {"step_ms", step_json(window)},
                {"outlier_steps", outliers_json(window)},

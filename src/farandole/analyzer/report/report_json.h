@@ -29,6 +29,7 @@ Json wait_cause_rows(const RunReport& run);
 Json straggler_rows(const RunReport& run);
 Json finding_rows(const RunReport& run);
 Json critical_path_json(const RunReport& run);
+Json resource_rows(const RunReport& run);
 Json what_if_json(const RunReport& run);
 
 // Of several runs.

@@ -21,6 +21,10 @@ std::string padded(std::string text, std::size_t columns) {
   return text;
 }
 
+std::string step_text(std::int64_t step) {
+  return with_thousands(static_cast<double>(step));
+}
+
 std::string line_text(const CostModel::Line& line) {
   const auto bytes = line.beta_ns > 0 ? fmt::format("plus its bytes at {:.2f} GB/s", 1 / line.beta_ns)
                                       : std::string("for any number of bytes");
@@ -123,6 +127,7 @@ class RunText {
     gpu();
     lateness();
     nodes();
+    resources();
     path();
     findings();
     if (!run_.what_if.empty()) text_ += what_if_text(*run_.replay, run_.what_if, style_);
@@ -180,6 +185,8 @@ class RunText {
                             ? fmt::format(", {} restarts; earlier starts are in starts/", *facts.restarts)
                             : ""));
     steps();
+    training();
+    if (const auto use = run_.resources.text(); !use.empty()) line("resources", use);
     line("efficiency", fmt::format("parallel {} = load balance {} × communication {}",
                                    percent(metrics_.parallel_efficiency), percent(metrics_.load_balance),
                                    percent(metrics_.communication_efficiency)));
@@ -212,6 +219,32 @@ class RunText {
                        with_thousands(*run_.facts.global_batch)));
     else
       line("throughput", "unknown: " + metrics_.throughput.unknown);
+  }
+
+  // The loss or, if there is none, the last values of other keys; then the last evaluation.
+  void training() {
+    std::vector<std::string> evaluations, others;
+    std::int64_t evaluated = 0;
+    for (const auto& [name, curve] : run_.log.curves) {
+      if (curve.empty()) continue;
+      const auto &lowest = curve.lowest(), &last = curve.points().back();
+      const auto value = fmt::format("{} {}", shortened(name, 40), number_text(last.last));
+      if (name == "loss")
+        line("loss",
+             fmt::format("{} at step {}, {} at step {}; lowest {} at step {}", number_text(curve.first()),
+                         step_text(curve.points().front().first_step), number_text(last.last),
+                         step_text(last.last_step), number_text(lowest.low), step_text(lowest.low_step)));
+      else if (name.starts_with("eval_"))
+        evaluations.push_back(value.substr(5)), evaluated = std::max(evaluated, last.last_step);
+      else if (name != "samples_per_s" && name != "step_ms" && others.size() < 6)
+        others.push_back(value);
+    }
+    if (!evaluations.empty()) {
+      evaluations.resize(std::min<std::size_t>(evaluations.size(), 6));
+      line("evaluation", fmt::format("step {}: {}", step_text(evaluated), fmt::join(evaluations, ", ")));
+    }
+    if (!others.empty()) line("metrics", fmt::format("at last: {}", fmt::join(others, ", ")));
+    if (const auto text = events_text(run_.log); !text.empty()) line("not finite", text);
   }
 
   void outliers() {
@@ -295,7 +328,14 @@ class RunText {
               "waiting\n");
   }
 
+  void resources() {
+    if (run_.resources.ranks.empty()) return;
+    section("Resources by rank", "CPU: 100 % is one core; memory: the most");
+    text_ += text_of(resource_table(run_), style_);
+  }
+
   void gpu() {
+    if (!has_gpu_part(run_)) return;
     section("GPU", metrics_.no_gpu.empty() ? "% of the window" : "");
     if (!metrics_.no_gpu.empty()) {
       text_ += "  " + wrapped(metrics_.no_gpu, 2) + "\n";

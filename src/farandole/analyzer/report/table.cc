@@ -150,6 +150,41 @@ Table rank_table(const RunReport& run) {
           rank_rows(run)};
 }
 
+Table resource_table(const RunReport& run) {
+  constexpr std::size_t most_ranks = 16;
+  const auto whole = [](const Json& value) { return with_thousands(value.get<double>()); };
+  Table table{{rank_column, host_column()}, 2, resource_rows(run)};
+  // Only columns of which something is known.
+  const auto rows = table.rows;
+  const auto column = [&](const char* label, const char* key) {
+    if (std::any_of(rows.begin(), rows.end(), [&](const Json& row) { return row.contains(key); }))
+      table.columns.push_back({label, std::string("/") + key, whole});
+  };
+  column("CPU %", "cpu_percent");
+  column("memory MiB", "memory_mib");
+  column("read MB", "read_mb");
+  column("written MB", "written_mb");
+  column("GPU %", "gpu_percent");
+  column("GPU memory MiB", "gpu_memory_mib");
+  if (rows.size() <= most_ranks) return table;
+  Json least = {{"rank", "least"}, {"host", fmt::format("of {} ranks", rows.size())}};
+  auto average = least, most = least;
+  average["rank"] = "mean";
+  most["rank"] = "most";
+  for (const auto& [label, path, format, width, wide, unknown] : table.columns) {
+    const auto key = path.substr(1);
+    std::vector<double> values;
+    for (const auto& row : rows)
+      if (row.contains(key) && row[key].is_number()) values.push_back(row[key].get<double>());
+    if (key == "rank" || values.empty()) continue;
+    least[key] = *std::min_element(values.begin(), values.end());
+    average[key] = mean(values);
+    most[key] = *std::max_element(values.begin(), values.end());
+  }
+  table.rows = {least, average, most};
+  return table;
+}
+
 Table node_table(const RunReport& run) {
   const auto part = [seconds = run.metrics.window_ns() * 1e-9](const char* key) {
     return [=](const Json& row) {

@@ -42,6 +42,7 @@ Table gpu_table(const RunMetrics& metrics, const std::vector<const RankMetrics*>
 Table phase_table(const RunMetrics& metrics, const std::vector<const RankMetrics*>& ranks);
 Table lateness_table(const RunReport& run, const std::vector<const RankMetrics*>& ranks);
 Table rank_table(const RunReport& run);
+Table resource_table(const RunReport& run);  // Of more than 16 ranks: their least, mean and most.
 inline constexpr std::size_t many_nodes = 16;
 Table node_table(const RunReport& run);  // Of many nodes, the latest come first.
 Table collective_table(const RunReport& run);

@@ -305,6 +305,8 @@ void read_rare_argument(JsonCursor& json, EventFields& fields) {
   const bool is_of_library = fields.span.name.find(':') != std::string_view::npos;  // "gloo:all_reduce"
   if (json.key("name"))
     take_if(json, fields.args_name);
+  else if (fields.kind == 'C' && json.key("value"))
+    take_if(json, fields.value);
   else if (json.key("rank"))
     take_if(json, fields.rank);
   else if (json.key("host"))
@@ -385,6 +387,7 @@ void EventFields::clear() {
   span.message = {};
   args_name = host = {};
   rank.reset();
+  value.reset();
 }
 
 // Found by length and ends of the text, because the same few categories come again and again.

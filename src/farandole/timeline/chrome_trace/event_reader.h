@@ -32,6 +32,7 @@ struct EventFields {
   std::optional<std::uint64_t> sequence, communicator, bytes;  // arguments
   std::string_view args_name, host;
   std::optional<std::int64_t> rank;
+  std::optional<double> value;  // of a counter
   // One of those that only few events have, in `span.message` or in the line above.
   bool has_rare_args = false;
 

@@ -98,6 +98,11 @@ bool visit(EventFields& fields, TraceVisitor& visitor) {
       require(fields.has_start, "ts");
       visitor.instant({span.pid, span.tid, span.name, span.start_ns, fields.bytes.value_or(0)});
       return true;
+    case 'C':
+      if (!fields.value) return false;
+      require(fields.has_start, "ts");
+      visitor.counter({span.pid, span.name, span.start_ns, *fields.value});
+      return true;
     default:
       return false;
   }

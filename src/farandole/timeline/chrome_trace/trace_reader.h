@@ -66,6 +66,13 @@ struct TraceInstant {
   std::uint64_t bytes = 0;  // 0 if the event has no bytes
 };
 
+struct TraceCounter {
+  std::int64_t pid = 0;
+  std::string_view name;
+  std::int64_t time_ns = 0;
+  double value = 0;
+};
+
 class TraceVisitor {
  public:
   virtual ~TraceVisitor() = default;
@@ -77,12 +84,13 @@ class TraceVisitor {
   virtual void begin(const TraceSpan&) {}  // of a span whose end follows; its duration is 0
   virtual void end(std::int64_t /*pid*/, std::int64_t /*tid*/, std::int64_t /*time_ns*/) {}
   virtual void instant(const TraceInstant&) {}
+  virtual void counter(const TraceCounter&) {}  // one with a number named "value"
 };
 
 struct TraceSummary {
   TraceHeader header;
   std::uint64_t events = 0;           // undamaged events of all kinds
-  std::uint64_t unused = 0;           // those of them whose kind is not visited (flows, counters, …)
+  std::uint64_t unused = 0;           // those of them whose kind is not visited (flows, …)
   std::uint64_t damaged = 0;          // events that were left out
   std::uint64_t bytes = 0;            // uncompressed bytes read
   std::string damage;                 // why the trace ends early; "" if it does not

@@ -147,24 +147,27 @@ std::string waterfall_chart(const RunReport& run) {
 }
 
 std::string efficiency_tree(const RunMetrics& metrics) {
-  Svg svg(chart_width, 262, "Parallel efficiency as the product of its causes");
+  if (!metrics.parallel_efficiency.value) return "";
+  const bool replayed = metrics.serialisation.value && metrics.transfer_efficiency.value;
+  Svg svg(chart_width, replayed ? 262 : 164, "Parallel efficiency as the product of its causes");
   svg.line(480, 70, 480, 84, "axis");
   svg.line(237, 84, 719, 84, "axis");
   svg.line(237, 84, 237, 98, "axis");
   svg.line(719, 84, 719, 98, "axis");
-  svg.line(719, 160, 719, 176, "axis");
-  svg.line(606, 176, 832, 176, "axis");
-  svg.line(606, 176, 606, 190, "axis");
-  svg.line(832, 176, 832, 190, "axis");
   box(svg, 280, 8, 400, "parallel efficiency", metrics.parallel_efficiency,
       "useful compute as a share of the ranks' time");
   box(svg, 20, 98, 434, "load balance", metrics.load_balance,
       "mean compute of the ranks / compute of the busiest rank");
   box(svg, 500, 98, 438, "communication efficiency", metrics.communication_efficiency,
       "compute of the busiest rank / run time");
+  svg.text(477, 134, Anchor::middle, "×", "strong");
+  if (!replayed) return svg.finish();
+  svg.line(719, 160, 719, 176, "axis");
+  svg.line(606, 176, 832, 176, "axis");
+  svg.line(606, 176, 606, 190, "axis");
+  svg.line(832, 176, 832, 190, "axis");
   box(svg, 500, 190, 212, "serialisation", metrics.serialisation, "on an ideal network");
   box(svg, 726, 190, 212, "transfer", metrics.transfer_efficiency, "cost of the network");
-  svg.text(477, 134, Anchor::middle, "×", "strong");
   svg.text(719, 226, Anchor::middle, "×", "strong");
   return svg.finish();
 }
@@ -333,7 +336,7 @@ std::string steps_chart(const RunMetrics& metrics) {
     overlap.push_back(step.communication > 0 ? std::optional(step.overlap / step.communication)
                                              : std::nullopt);
   const bool known =
-      metrics.overlap.value.has_value() &&
+      metrics.size() > 1 && metrics.overlap.value.has_value() &&
       std::any_of(overlap.begin(), overlap.end(), [](const auto& one) { return one.has_value(); });
   Svg svg(chart_width, known ? 370 : 210,
           known ? "Step time and overlap over the run" : "Step time over the run");

@@ -13,6 +13,7 @@
 
 namespace farandole::html {
 
+std::string training_charts(const TrainingLog& log);  // Loss and other values over the steps.
 std::string waterfall_chart(const RunReport& run);
 std::string efficiency_tree(const RunMetrics& metrics);
 std::string phases_chart(const RunMetrics& metrics);  // Stacked bars, one per rank.
@@ -36,7 +37,7 @@ std::string page(std::string_view title, std::string_view body);
 // Returns "" if there is no content.
 std::string section(const std::string& title, const std::string& sub, const std::string& content);
 
-// Only the first `most` rows.
+// Only the first `most` rows. Columns that are unknown in all rows are left out.
 std::string table_of(const Table& table, std::size_t most = SIZE_MAX);
 
 }  // namespace farandole::html

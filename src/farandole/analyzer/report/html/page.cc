@@ -20,7 +20,7 @@ constexpr std::string_view style = R"css(
 *{box-sizing:border-box}
 body{margin:0;background:var(--bg);color:var(--ink);font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",
 "DejaVu Sans",sans-serif}
-main{max-width:1060px;margin:0 auto;padding:28px 32px 64px}
+main{max-width:1180px;margin:0 auto;padding:28px 32px 64px}
 header{margin-bottom:22px}
 .brand{color:var(--dim);font-size:13px;letter-spacing:.04em;margin:0 0 6px;overflow-wrap:anywhere}
 .verdict{font-size:22px;line-height:1.4;font-weight:600;margin:0 0 10px;max-width:52em;text-wrap:pretty}
@@ -31,10 +31,11 @@ a{color:var(--accent)}
 h2{font-size:18px;margin:0 0 2px}
 .sub{color:var(--dim);margin:0 0 12px;font-size:13.5px;max-width:62em}
 section{margin:38px 0 0}
-.cards{display:grid;grid-template-columns:repeat(auto-fit,minmax(168px,1fr));gap:12px}
+.cards{display:grid;grid-template-columns:repeat(auto-fit,minmax(142px,1fr));gap:12px}
 .card{background:var(--card);border:1px solid var(--line);border-radius:8px;padding:12px 14px}
-.card .name{color:var(--dim);font-size:13px}.card .value{font-size:23px;font-weight:600;font-variant-numeric:tabular-nums}
-.card .value.unknown{font-size:16px;color:var(--dim);line-height:2.1}
+.card .name{color:var(--dim);font-size:13px}.card .value{font-size:21px;font-weight:600;white-space:nowrap;font-variant-numeric:tabular-nums}
+.unknown{margin:10px 0 0}
+.pairs{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,max(320px,40%)),1fr));gap:18px 28px}
 .card .more{color:var(--dim);font-size:12.5px}
 .finding{border-left:4px solid var(--wait);padding:2px 0 2px 14px;margin:0 0 16px}
 .finding h3{margin:0;font-size:15.5px}.finding p{margin:2px 0;max-width:60em}
@@ -47,6 +48,7 @@ svg text{fill:var(--ink)}svg .small{font-size:11.5px;fill:var(--dim)}svg .strong
 .mark{stroke:var(--ink);stroke-width:1.2;stroke-dasharray:4 3}
 .curve{fill:none;stroke:var(--backward);stroke-width:1.8}.dashed{stroke-dasharray:6 4}
 .band{fill:var(--forward);opacity:.3;stroke:none}
+.curve.of-eval{stroke:var(--wait)}.band.of-eval{fill:var(--wait);opacity:.18}
 .whisker{stroke:var(--dim);stroke-width:2}.dot{stroke:var(--bg);stroke-width:1}
 .box{fill:var(--card);stroke:var(--line)}
 .map{image-rendering:pixelated}
@@ -55,8 +57,9 @@ svg text{fill:var(--ink)}svg .small{font-size:11.5px;fill:var(--dim)}svg .strong
 .f-idle{fill:var(--idle)}
 .scroll{overflow-x:auto}
 table{border-collapse:collapse;font-size:13.5px;font-variant-numeric:tabular-nums;width:100%}
-th,td{text-align:right;padding:4px 10px;border-bottom:1px solid var(--line);white-space:nowrap}
-th{color:var(--dim);font-weight:600}th.l,td.l{text-align:left}td.wrap{white-space:normal;min-width:16em}
+th,td{text-align:right;padding:4px 8px;border-bottom:1px solid var(--line);white-space:nowrap}
+th{color:var(--dim);font-weight:600;white-space:normal;vertical-align:bottom}
+th.l,td.l{text-align:left}td.l{white-space:normal;overflow-wrap:anywhere}td.l+td.l{min-width:6em}
 summary{cursor:pointer;color:var(--accent);margin:6px 0}
 .notes li{margin:4px 0}
 #tip{position:fixed;display:none;pointer-events:none;background:var(--ink);color:var(--bg);padding:3px 8px;border-radius:4px;
@@ -109,11 +112,20 @@ std::string section(const std::string& title, const std::string& sub, const std:
 
 std::string table_of(const Table& table, std::size_t most) {
   std::string text = "<div class=\"scroll\"><table>";
+  const auto says_nothing = [&](const Column& column) {
+    return !table.rows.empty() && std::all_of(table.rows.begin(), table.rows.end(), [&](const Json& row) {
+      return cell_text(column, row) == column.unknown;
+    });
+  };
+  std::vector<bool> left_out;
+  for (const auto& column : table.columns)
+    left_out.push_back(left_out.size() >= table.left && says_nothing(column));
   const auto add_row = [&](const char* tag, auto cell) {
     text += "<tr>";
     for (std::size_t i = 0; i < table.columns.size(); ++i)
-      text += fmt::format("<{}{}>{}</{}>", tag, i < table.left ? " class=\"l\"" : "",
-                          escaped(cell(table.columns[i])), tag);
+      if (!left_out[i])
+        text += fmt::format("<{}{}>{}</{}>", tag, i < table.left ? " class=\"l\"" : "",
+                            escaped(cell(table.columns[i])), tag);
     text += "</tr>\n";
   };
   add_row("th", [](const Column& column) { return column.label; });

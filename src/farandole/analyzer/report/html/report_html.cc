@@ -134,15 +134,14 @@ using html::escaped;
 using html::section;
 using html::table_of;
 
-std::string card(const std::string& name, const std::string& value, const std::string& more,
-                 bool known = true) {
+std::string card(const std::string& name, const std::string& value, const std::string& more) {
   return fmt::format(
-      R"(<div class="card"><div class="name">{}</div><div class="value{}">{}</div><div class="more">{}</div></div>)",
-      escaped(name), known ? "" : " unknown", escaped(value), escaped(more));
+      R"(<div class="card"><div class="name">{}</div><div class="value">{}</div><div class="more">{}</div></div>)",
+      escaped(name), escaped(value), escaped(more));
 }
 
 std::string card(const std::string& name, const Figure& figure, const std::optional<Range>& range) {
-  if (!figure.value) return card(name, "unknown", figure.unknown, false);
+  if (!figure.value) return "";
   return card(name, percent_text(*figure.value),
               range ? fmt::format("95 %: {:.1f} to {:.1f}", 100 * range->low, 100 * range->high) : "");
 }
@@ -179,7 +178,8 @@ class RunPage {
       : run_(run), metrics_(run.metrics), output_(output) {}
 
   std::string text(std::size_t index) {
-    std::string text = fmt::format("<article id=\"run{}\">", index) + header() + cards();
+    std::string text = fmt::format("<article id=\"run{}\">", index) + header() + cards() + unknown_figures();
+    text += section("Training", training_text(), html::training_charts(run_.log));
     text += section(
         "Where the time goes",
         "From 100 % of the ranks' time in the window down to useful compute. Waiting is split by the cause "
@@ -193,7 +193,7 @@ class RunPage {
     text += html::what_if_section(run_);
     text +=
         section("Efficiency", "Each value is the product of the two values below it. 100 % means no loss.",
-                html::efficiency_tree(metrics_));
+                metrics_.size() > 1 ? html::efficiency_tree(metrics_) : "");
     text +=
         section("Phases by rank",
                 "Training thread, in percent of the window. Move the pointer over a bar to see its value.",
@@ -209,20 +209,24 @@ class RunPage {
             "In each step, the latest arrival at a collective relative to the first rank. The clock error "
             "is {}.",
             ms_text(metrics_.clock_floor_ms)),
-        with_names(html::lateness_map(metrics_)) + stragglers());
-    text += section(
-        "Communication",
-        metrics_.overlap.value
-            ? fmt::format(
-                  "{} of the time, of which compute hides {}; {} of the time is exposed. Bandwidths are in GB/s.",
-                  percent_text(metrics_.fraction(&RankMetrics::communication).value.value_or(0)),
-                  percent_text(*metrics_.overlap.value),
-                  percent_text(metrics_.fraction(&RankMetrics::exposed).value.value_or(0)))
-            : metrics_.overlap.unknown,
-        html::bandwidth_chart(metrics_) +
-            (metrics_.collectives.empty() ? "" : table_of(collective_table(run_), 100)) +
-            (metrics_.mpi_calls.empty() ? "" : table_of(mpi_call_table(run_), 100)));
-    text += section("GPU", metrics_.no_gpu, metrics_.no_gpu.empty() ? html::gpu_chart(metrics_) : " ");
+        late_ranks());
+    if (metrics_.size() > 1 || !metrics_.mpi_calls.empty())
+      text += section(
+          "Communication",
+          metrics_.overlap.value
+              ? fmt::format(
+                    "{} of the time, of which compute hides {}; {} of the time is exposed. Bandwidths are in GB/s.",
+                    percent_text(metrics_.fraction(&RankMetrics::communication).value.value_or(0)),
+                    percent_text(*metrics_.overlap.value),
+                    percent_text(metrics_.fraction(&RankMetrics::exposed).value.value_or(0)))
+              : metrics_.overlap.unknown,
+          html::bandwidth_chart(metrics_) +
+              (metrics_.collectives.empty() ? "" : table_of(collective_table(run_), 100)) +
+              (metrics_.mpi_calls.empty() ? "" : table_of(mpi_call_table(run_), 100)));
+    if (has_gpu_part(run_))
+      text += section("GPU", metrics_.no_gpu, metrics_.no_gpu.empty() ? html::gpu_chart(metrics_) : " ");
+    text += section("Resources", run_.resources.text(),
+                    run_.resources.ranks.empty() ? "" : table_of(resource_table(run_)));
     text += section("Critical path", "The chain of work across ranks that determines the run time.", path());
     text += section("Trace", "", trace());
     if (metrics_.nodes > 1 && metrics_.window.length() > 0)
@@ -266,26 +270,73 @@ class RunPage {
                              ? fmt::format(", 95 %: {} to {}", with_thousands(metrics_.throughput_ci95->low),
                                            with_thousands(metrics_.throughput_ci95->high))
                              : std::string()));
-    else
-      text += card("throughput", "unknown", metrics_.throughput.unknown, false);
+    text += training_cards();
     text += card("parallel efficiency", metrics_.parallel_efficiency, metrics_.parallel_ci95);
-    text += card("communication overlap", metrics_.overlap, metrics_.overlap_ci95);
+    if (metrics_.size() > 1) text += card("communication overlap", metrics_.overlap, metrics_.overlap_ci95);
     const auto& times = metrics_.window.step_ms;
-    if (times.empty())
-      text += card("step", "unknown", metrics_.window.no_steps, false);
-    else
+    if (!times.empty())
       text += card("step, median", ms_text(quantile(times, 0.5)), "p95 " + ms_text(quantile(times, 0.95)));
-    text += card("GPU utilization", gpu(), metrics_.no_gpu, metrics_.no_gpu.empty());
+    if (const auto shares = gpu_shares(metrics_); metrics_.no_gpu.empty() && shares)
+      text += card("GPU utilization", percent_text(shares->utilization), "");
+    text += memory_card();
     return text + "</div>\n";
   }
 
-  std::string gpu() const {
-    if (!metrics_.no_gpu.empty()) return "unknown";
-    const auto shares = gpu_shares(metrics_);
-    return shares ? percent_text(shares->utilization) : "unknown";
+  std::string memory_card() const {
+    const auto& resources = run_.resources;
+    if (!resources.used_mib) return "";
+    std::string more =
+        resources.asked_mib ? fmt::format("of {} GiB asked", gib_text(*resources.asked_mib)) : "";
+    if (resources.busy_cores)
+      more += (more.empty() ? "" : "; ") + fmt::format("{:.1f}", *resources.busy_cores) +
+              (resources.asked_cores ? fmt::format(" of {:.0f}", *resources.asked_cores) : "") +
+              " cores busy";
+    return card("memory", gib_text(*resources.used_mib) + " GiB", more);
+  }
+
+  // The last loss, and the last value of an evaluation other than its loss.
+  std::string training_cards() const {
+    std::string text;
+    if (const auto* loss = run_.log.find("loss"))
+      text += card("loss, last", number_text(loss->points().back().last),
+                   fmt::format("lowest {} at step {}", number_text(loss->lowest().low),
+                               with_thousands(static_cast<double>(loss->lowest().low_step))));
+    for (const auto& [name, curve] : run_.log.curves) {
+      if (!name.starts_with("eval_") || name == "eval_loss" || curve.empty()) continue;
+      const auto& last = curve.points().back();
+      return text + card(shortened(name.substr(5), 20) + ", evaluation", number_text(last.last),
+                         "at step " + with_thousands(static_cast<double>(last.last_step)));
+    }
+    return text;
+  }
+
+  std::string training_text() const {
+    const auto events = events_text(run_.log);
+    const bool joined = std::any_of(run_.log.curves.begin(), run_.log.curves.end(), [](const auto& curve) {
+      return !curve.curve.empty() && curve.curve.points().front().count > 1;
+    });
+    return std::string("As the program logged it.") +
+           (joined ? " Lines are means, and bands show the lowest and the highest value." : "") +
+           (events.empty() ? "" : " Not finite: " + events + ".");
+  }
+
+  // What a run of this kind could have, and why it does not.
+  std::string unknown_figures() const {
+    std::string text;
+    const auto add = [&](const char* name, const Figure& figure) {
+      if (!figure.value)
+        text += fmt::format("{}{}: {}", text.empty() ? "Unknown: " : "; ", name, figure.unknown);
+    };
+    add("throughput", metrics_.throughput);
+    if (metrics_.parallel_efficiency.value)
+      metrics_.size() > 1 ? add("communication overlap", metrics_.overlap) : void();
+    else
+      add("parallel efficiency", metrics_.parallel_efficiency);
+    return text.empty() ? "" : "<p class=\"sub unknown\">" + escaped(text) + ".</p>";
   }
 
   std::string findings() const {
+    if (run_.findings.empty() && !metrics_.no_compute.empty()) return "";
     if (run_.findings.empty()) return "<p class=\"none\">No loss takes 1 % of the time or more.</p>";
     std::string text;
     for (const auto& finding : run_.findings)
@@ -305,18 +356,19 @@ class RunPage {
     return map.replace(0, 4, "<svg data-names=\"" + escaped(names) + "\"");
   }
 
-  std::string stragglers() const {
-    if (metrics_.ranks.size() < 2) return "";
-    if (run_.stragglers.empty()) return "<p class=\"none\">No rank stands out as late.</p>";
-    return table_of({{{"rank", "/rank"},
-                      {"host", "/host"},
-                      {"pattern", "/pattern"},
-                      {"delayed in", "/phase", {}, 0, false, "no phase explains it"},
-                      {"late steps", "/late_steps"},
-                      {"median lateness", "/lateness_ms", as(ms_text)}},
-                     4,
-                     straggler_rows(run_)},
-                    16);
+  std::string late_ranks() const {
+    const auto map = with_names(html::lateness_map(metrics_));
+    if (run_.stragglers.empty())
+      return map.empty() ? "" : map + "<p class=\"none\">No rank stands out as late.</p>";
+    return map + table_of({{{"rank", "/rank"},
+                            {"host", "/host"},
+                            {"pattern", "/pattern"},
+                            {"delayed in", "/phase", {}, 0, false, "no phase explains it"},
+                            {"late steps", "/late_steps"},
+                            {"median lateness", "/lateness_ms", as(ms_text)}},
+                           4,
+                           straggler_rows(run_)},
+                          16);
   }
 
   std::string path() const {
