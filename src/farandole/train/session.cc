@@ -38,6 +38,7 @@
 #include "farandole/comm/wrap/traced_communicator.h"
 #include "farandole/timeline/counters/gpu_counters.h"
 #include "farandole/timeline/gpu/gpu_activity.h"
+#include "farandole/timeline/recorder/recorder_cut.h"
 #include "farandole/timeline/recorder/recorder_format.h"
 #include "farandole/timeline/recorder/recorder_place.h"
 #include "farandole/train/collectives_internals.h"
@@ -378,6 +379,7 @@ void Session::Internals::Parts::keep_earlier_start_of(Session& session,
   if (std::exchange(recorded, folder) == folder) return;
   session.together([&] {
     if (session.local_rank() == 0) stage_out_all(folder / "recorder", ".ftl");
+    cut_recorders(folder, session.rank(), session.size());
   });
   session.together([&] {
     if (session.rank() == 0) keep_earlier_start(folder);
