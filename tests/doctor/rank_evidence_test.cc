@@ -60,6 +60,8 @@ TEST(LogEvidence, KeepsTheLastStallThatIsNotOver) {
   log = read_last_words(
       stall + "farandole: [rank 0] waited 2.0 s in allreduce #3: the job ends here (stall-abort is 2.0 s)\n");
   EXPECT_THAT(log.stall_end, HasSubstr("the job ends here"));
+  log = read_last_words("farandole: [rank 0] deadlock: rank 0 waits in allreduce #3, rank 1 has ended\n");
+  EXPECT_EQ(log.error, "deadlock: rank 0 waits in allreduce #3, rank 1 has ended");
 }
 
 TEST(LogEvidence, TellsLossesAndFullDisks) {

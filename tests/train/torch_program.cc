@@ -4,7 +4,8 @@
 #include "called_by_name.h"
 
 int main(int argc, char** argv) {
-  return farandole::call_by_name({{"export_models", export_models},
+  return farandole::call_by_name({{"deadlocking", deadlocking},
+                                  {"export_models", export_models},
                                   {"gpt_step", gpt_step},
                                   {"joining", joining},
                                   {"launching", launching},

@@ -91,6 +91,12 @@ class Communicator {
   // nullptr if the transport has no non-blocking allreduce.
   virtual NonblockingAllreduce* nonblocking_allreduce() { return nullptr; }
 
+  // If another thread, a servant, calls the collectives for the thread that made this object: whether the
+  // servant has work, and whether that thread waits for it. Call this before the servant begins, and
+  // after each change.
+  // Thread safety: any thread may call this at any time.
+  virtual void note_servant(bool /*has_work*/, bool /*is_awaited*/) {}
+
   // Returns when every rank has called it.
   void barrier(std::string_view name = "barrier");
 };

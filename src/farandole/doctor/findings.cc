@@ -224,7 +224,7 @@ void about_stall(const RunEvidence& run, int waited_for, std::vector<std::string
     next.push_back(fmt::format("rank {} was loading data: check the file system of --data", rank.rank));
   next.emplace_back(
       "--stall-seconds 30 makes every rank report what it does, with its stack; --stall-abort 300 ends "
-      "the job after 300 s");
+      "the job after 300 s instead of 1800 s");
 }
 
 }  // namespace

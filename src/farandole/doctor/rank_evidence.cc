@@ -98,6 +98,7 @@ class LogReader {
     if (in_stall_) evidence_.stall = text;
     if (contains(text, "the stall in ") && contains(text, " is over")) evidence_.stall.clear();
     if (contains(text, "the job ends here")) evidence_.stall_end = text;
+    if (text.starts_with("deadlock: ")) evidence_.error = text;
     if (text.starts_with("rank ") && (contains(text, "; rank ") || contains(text, "does not answer")))
       evidence_.losses.emplace_back(text);
     return true;

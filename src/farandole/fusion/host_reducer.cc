@@ -18,7 +18,7 @@ HostReducer::HostReducer(Communicator& communicator, BucketPlan the_plan, Reduce
   if (nonblocking != nullptr && !compressor_)
     queue_ = reduce_from_caller([this](std::size_t b) { start(b); }, *nonblocking, timeline());
   else
-    queue_ = reduce_on_thread([this](std::size_t b) { reduce(b); }, timeline());
+    queue_ = reduce_on_thread([this](std::size_t b) { reduce(b); }, communicator_, timeline());
 }
 
 HostReducer::~HostReducer() = default;

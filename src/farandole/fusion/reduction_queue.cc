@@ -58,8 +58,11 @@ class CallerDrivenQueue : public ReductionQueue {
 
 class ThreadQueue : public ReductionQueue {
  public:
-  ThreadQueue(std::function<void(std::size_t)> reduce, Timeline& timeline)
-      : reduce_(std::move(reduce)), timeline_(timeline), thread_([this] { run(); }) {}
+  ThreadQueue(std::function<void(std::size_t)> reduce, Communicator& communicator, Timeline& timeline)
+      : reduce_(std::move(reduce)), communicator_(communicator), timeline_(timeline) {
+    tell();
+    thread_ = std::thread([this] { run(); });
+  }
 
   ~ThreadQueue() override {
     {
@@ -74,6 +77,7 @@ class ThreadQueue : public ReductionQueue {
     {
       const std::lock_guard lock(mutex_);
       ++pushed_;
+      tell();
     }
     work_.notify_one();
   }
@@ -86,6 +90,8 @@ class ThreadQueue : public ReductionQueue {
     const auto there = [this] { return reduced_ >= awaited_ || failure_ != nullptr; };
     if (!there()) {
       const Span span(timeline_, Category::wait, "wait for gradients");
+      is_awaited_ = true;
+      tell();
       done_.wait(lock, there);
     }
     if (failure_ != nullptr) std::rethrow_exception(failure_);
@@ -97,6 +103,7 @@ class ThreadQueue : public ReductionQueue {
   }
 
  private:
+  void tell() { communicator_.note_servant(reduced_ < pushed_, is_awaited_); }
   void run() {
     timeline_.name_thread("communication");
     std::unique_lock lock(mutex_);
@@ -113,12 +120,17 @@ class ThreadQueue : public ReductionQueue {
       }
       lock.lock();
       failure_ = failure;
-      if (++reduced_ == awaited_ || failure != nullptr) done_.notify_one();
+      const bool is_done = ++reduced_ == awaited_ || failure != nullptr;
+      // Said here, because the next collective may begin before the other thread has woken up.
+      if (is_done) is_awaited_ = false;
+      tell();
+      if (is_done) done_.notify_one();
       if (failure != nullptr) return;
     }
   }
 
   const std::function<void(std::size_t)> reduce_;
+  Communicator& communicator_;
   Timeline& timeline_;
   std::mutex mutex_;
   std::condition_variable work_;
@@ -126,6 +138,7 @@ class ThreadQueue : public ReductionQueue {
   std::size_t pushed_ = 0;
   std::size_t reduced_ = 0;
   std::size_t awaited_ = 0;  // wake the waiting thread when this number is reduced
+  bool is_awaited_ = false;
   bool stop_ = false;
   std::exception_ptr failure_;
   std::thread thread_;
@@ -139,8 +152,8 @@ std::unique_ptr<ReductionQueue> reduce_from_caller(std::function<void(std::size_
 }
 
 std::unique_ptr<ReductionQueue> reduce_on_thread(std::function<void(std::size_t)> reduce,
-                                                 Timeline& timeline) {
-  return std::make_unique<ThreadQueue>(std::move(reduce), timeline);
+                                                 Communicator& communicator, Timeline& timeline) {
+  return std::make_unique<ThreadQueue>(std::move(reduce), communicator, timeline);
 }
 
 }  // namespace farandole

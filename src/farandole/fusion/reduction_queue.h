@@ -43,10 +43,10 @@ class ReductionQueue {
   virtual void restart() = 0;
 };
 
-// `reduce(b)` reduces bucket b. From now on only the communication thread calls it. The destructor waits for
-// a reduction that is running.
+// `reduce(b)` reduces bucket b on `communicator`, which must outlive the queue. From now on only the
+// communication thread calls it. The destructor waits for a reduction that is running.
 std::unique_ptr<ReductionQueue> reduce_on_thread(std::function<void(std::size_t bucket)> reduce,
-                                                 Timeline& timeline);
+                                                 Communicator& communicator, Timeline& timeline);
 
 // `start(b)` starts bucket b on `allreduce`, which must outlive the queue.
 // Thread safety: call from the training thread only.

@@ -27,6 +27,7 @@
 #include "farandole/launch/records/job_record.h"
 #include "farandole/launch/records/session_folder.h"
 #include "farandole/launch/supervisor/supervisor.h"
+#include "farandole/timeline/recorder/recorder_cut.h"
 
 namespace farandole {
 namespace {
@@ -351,6 +352,7 @@ class Launcher {
     if (run_.folder.empty()) return;
     for (const auto& problem : try_to_stage_out_all(run_.folder / "recorder", ".ftl"))
       err_.push(fmt::format("farandole run: recorder files may remain on this node: {}\n", problem));
+    cut_recorders(run_.folder);  // of killed ranks
   }
 
   JobEnd conclude() {

@@ -20,6 +20,7 @@
 #include "farandole/comm/recording/recording.h"
 #include "farandole/pmpi/recorded_call.h"
 #include "farandole/timeline/counters/gpu_counters.h"
+#include "farandole/timeline/recorder/recorder_cut.h"
 #include "farandole/timeline/recorder/recorder_place.h"
 #include "farandole/timeline/run_timeline.h"
 
@@ -100,7 +101,7 @@ bool is_this_mpi() {
 }
 
 // Every rank takes part.
-void keep_earlier_start_of(const std::filesystem::path& run_dir, int rank, bool leads_node) {
+void keep_earlier_start_of(const std::filesystem::path& run_dir, int rank, int size, bool leads_node) {
   const auto attempt = [](const auto& work) {
     try {
       work();
@@ -111,6 +112,7 @@ void keep_earlier_start_of(const std::filesystem::path& run_dir, int rank, bool 
   };
   attempt([&] {
     if (leads_node) stage_out_all(run_dir / "recorder", ".ftl");
+    cut_recorders(run_dir, rank, size);
   });
   attempt([&] {
     if (rank == 0) keep_earlier_start(run_dir);
@@ -119,7 +121,7 @@ void keep_earlier_start_of(const std::filesystem::path& run_dir, int rank, bool 
 
 void place(TimelineOptions& options, const std::filesystem::path& run_dir) {
   const NodeRanks here;
-  keep_earlier_start_of(run_dir, options.rank, here.rank() == 0);
+  keep_earlier_start_of(run_dir, options.rank, options.world_size, here.rank() == 0);
   try {
     const auto found = place_recorder(run_dir, wished_place(), options.recorder_bytes * here.count());
     options.node_folder = found.folder;

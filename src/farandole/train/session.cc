@@ -38,6 +38,7 @@
 #include "farandole/comm/wrap/traced_communicator.h"
 #include "farandole/timeline/counters/gpu_counters.h"
 #include "farandole/timeline/gpu/gpu_activity.h"
+#include "farandole/timeline/recorder/recorder_cut.h"
 #include "farandole/timeline/recorder/recorder_format.h"
 #include "farandole/timeline/recorder/recorder_place.h"
 #include "farandole/train/collectives_internals.h"
@@ -97,6 +98,7 @@ struct Session::Internals::Parts {
   // Gives the session's collectives a new communicator.
   void reconnect();
   void record_stall_limit();
+  void publish();
   // What an earlier start has recorded in `run_dir` is kept (base/run/earlier_starts.h).
   // Collective: every rank of the job must call this in the same order.
   void keep_earlier_start_of(Session& session, const std::filesystem::path& run_dir);
@@ -247,8 +249,9 @@ Session::~Session() {
     internals_->is_ending(ExitCode::failure);
     abort_job(static_cast<int>(ExitCode::failure));
   }
+  if (internals_->parts_->watchdog != nullptr) internals_->parts_->watchdog->come_to_end();
   try {
-    publish_timeline();
+    internals_->parts_->publish();
   } catch (const std::exception& error) {
     // If rank 0 could not write, the other ranks still wait until it has read their records.
     log_error("the timeline could not be written: {}", error.what());
@@ -398,6 +401,7 @@ void Session::Internals::Parts::keep_earlier_start_of(Session& session,
   if (std::exchange(recorded, folder) == folder) return;
   session.together([&] {
     if (session.local_rank() == 0) stage_out_all(folder / "recorder", ".ftl");
+    cut_recorders(folder, session.rank(), session.size());
   });
   session.together([&] {
     if (session.rank() != 0) return;
@@ -457,11 +461,17 @@ void Session::set_step(std::int64_t step) {
 
 void Session::publish_timeline() {
   auto& parts = *internals_->parts_;
-  parts.gpu_activity.reset();
-  if (parts.recording == nullptr) return;
-  parts.trace_requests.reset();
-  const auto recording = std::exchange(parts.recording, nullptr);
-  recording->publish();
+  if (parts.recording == nullptr) return parts.gpu_activity.reset();
+  if (parts.watchdog != nullptr) parts.watchdog->come_to_end();
+  parts.publish();
+  if (parts.watchdog != nullptr) parts.watchdog->leave_end();
+}
+
+void Session::Internals::Parts::publish() {
+  gpu_activity.reset();
+  if (recording == nullptr) return;
+  trace_requests.reset();
+  std::exchange(recording, nullptr)->publish();
 }
 
 void Session::together(const std::function<void()>& work) {

@@ -136,7 +136,7 @@ OptionParser train_option_parser(TrainOptions& o, const std::filesystem::path& p
       ("compression", value(o.compression), "of gradients: none, float16, bfloat16 or bfloat16:between-nodes")
       ("synchronize", value(o.synchronize), "gradients: averaged in each step. parameters:K or parameters:epoch: parameters are averaged every K steps or after each epoch")
       ("stall-seconds", seconds(o.stall_seconds, "--stall-seconds"), "report a collective that lasts longer; 0: never. Default: 60")
-      ("stall-abort", seconds(o.stall_abort, "--stall-abort"), "end the job with exit code 70 if a collective lasts longer; 0: never. Default: 0");
+      ("stall-abort", seconds(o.stall_abort, "--stall-abort"), "end the job with exit code 70 if a collective lasts longer and no rank works meanwhile; 0: never. Default: 1800");
   keep.add_options()
       ("run-dir", text(o.run_dir), "folder for all files of the run")
       ("resume", value(o.resume), "auto (from the newest checkpoint of the run), none, or the path of a checkpoint")

@@ -32,13 +32,44 @@ TEST(CollectiveRegistry, ShowsWhatIsInFlight) {
   EXPECT_EQ(registry.read().at(0).name, std::string(CollectiveEntry::longest_name, 'x'));
 }
 
-TEST(CollectiveRegistry, ALineEndsWithItsCommunicator) {
+// How far a rank came in a communicator matters to the others after it has destroyed it.
+TEST(CollectiveRegistry, KeepsTheLastStateOfACommunicator) {
   CollectiveRegistry registry;
-  auto one = registry.add(1);
+  auto one = registry.add(1, 4);
   const auto two = registry.add(2);
+  one->enter(6, "allreduce", "bucket 0", 8, 77);
   one.reset();
-  ASSERT_EQ(registry.read().size(), 1u);
-  EXPECT_EQ(registry.read()[0].communicator, 2);
+  ASSERT_EQ(registry.read().size(), 2u);
+  EXPECT_FALSE(registry.read()[0].open);
+  EXPECT_FALSE(registry.read()[0].in_flight);
+  EXPECT_EQ(registry.read()[0].entered, 7u);
+  EXPECT_TRUE(registry.read()[1].open);
+  one = registry.add(1, 4);
+  ASSERT_EQ(registry.read().size(), 2u);
+  EXPECT_EQ(registry.read()[1].entered, 0u) << "of the new communicator";
+  EXPECT_EQ(registry.read()[1].ranks, 4);
+  auto next = registry.add(1, 4);  // before the last one is destroyed
+  next->enter(0, "broadcast", "", 8, 77);
+  one.reset();
+  ASSERT_EQ(registry.read().size(), 2u);
+  EXPECT_EQ(registry.read()[1].entered, 1u);
+  EXPECT_TRUE(registry.complete());
+  for (std::uint16_t number = 3; number < 500; ++number) registry.add(number);
+  EXPECT_FALSE(registry.complete());
+  EXPECT_LT(registry.read().size(), 300u);
+}
+
+TEST(CollectiveRegistry, ShowsWhoCallsAndWhoIsBlocked) {
+  CollectiveRegistry registry;
+  const auto entry = registry.add(1);
+  EXPECT_EQ(registry.read()[0].owner, own_thread());
+  std::thread([&] {
+    EXPECT_NE(own_thread(), entry->owner());
+    entry->enter(0, "allreduce", "", 0, 0, own_thread());
+    entry->set_blocked(own_thread());
+    EXPECT_EQ(registry.read()[0].caller, own_thread());
+    EXPECT_EQ(registry.read()[0].blocked, own_thread());
+  }).join();
 }
 
 TEST(CollectiveRegistry, ReadersSeeNoMixture) {

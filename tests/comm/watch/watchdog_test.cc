@@ -27,7 +27,7 @@ TEST(WatchdogOptions, FromTheEnvironment) {
   EXPECT_THROW(WatchdogOptions::from_environment(), UserError);
   ::setenv("FARANDOLE_STALL_ABORT", "", 1);
   EXPECT_EQ(WatchdogOptions::from_environment().stall_seconds, 3);
-  EXPECT_EQ(WatchdogOptions::from_environment().stall_abort_seconds, 0);
+  EXPECT_EQ(WatchdogOptions::from_environment().stall_abort_seconds, 1800);
   ::unsetenv("FARANDOLE_STALL_SECONDS");
   ::unsetenv("FARANDOLE_STALL_ABORT");
   EXPECT_EQ(WatchdogOptions::from_environment().stall_seconds, 60);

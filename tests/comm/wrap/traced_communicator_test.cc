@@ -172,6 +172,8 @@ TEST(TracedCommunicator, IsInTheRegistryWhileACollectiveLasts) {
     int data = 0;
     EXPECT_THROW(traced.allreduce("bucket 7", &data, 1, DType::int32, ReduceOp::sum), Error);
     EXPECT_TRUE(seen.in_flight);
+    EXPECT_EQ(seen.blocked, own_thread());
+    EXPECT_EQ(seen.caller, 0) << "the owner";
     EXPECT_EQ(seen.name, "bucket 7");
     EXPECT_EQ(seen.bytes, 4u);
     EXPECT_EQ(seen.entered, 1u);
@@ -182,8 +184,30 @@ TEST(TracedCommunicator, IsInTheRegistryWhileACollectiveLasts) {
     EXPECT_TRUE(seen.in_flight);
     EXPECT_EQ(seen.entered, 2u);
     EXPECT_GT(seen.since_ns, now_ns());
+    const auto call = [&] {
+      EXPECT_THROW(traced.allreduce("bucket 8", &data, 1, DType::int32, ReduceOp::sum), Error);
+    };
+    std::thread([&] {
+      call();
+      EXPECT_EQ(seen.caller, own_thread());
+      EXPECT_EQ(seen.blocked, own_thread());
+    }).join();
+    // From now on, other threads call for this one.
+    traced.note_servant(true, false);
+    EXPECT_LT(registry.read().at(0).caller, 0);
+    std::thread(call).join();
+    EXPECT_LT(seen.caller, 0);
+    EXPECT_EQ(seen.blocked, seen.caller);
+    EXPECT_EQ(seen.awaits, 0);
+    traced.note_servant(true, true);
+    std::thread(call).join();
+    EXPECT_EQ(seen.awaits, own_thread());
+    traced.note_servant(false, false);
+    EXPECT_EQ(registry.read().at(0).caller, 0);
+    call();
+    EXPECT_EQ(seen.blocked, own_thread());
   });
-  EXPECT_TRUE(registry.read().empty());
+  EXPECT_FALSE(registry.read().at(0).open);
 }
 
 }  // namespace

@@ -26,7 +26,9 @@ DeviceFlights::DeviceFlights(std::shared_ptr<const GpuRuntime> runtime, int devi
     : runtime_(std::move(runtime)),
       device_(device),
       peers_(peers_to_watch(peers, rank)),
-      entry_(options.registry != nullptr ? options.registry->add(options.number) : nullptr),
+      entry_(options.registry != nullptr
+                 ? options.registry->add(options.number, static_cast<int>(peers.size()))
+                 : nullptr),
       launches_(options.launches),
       library_(std::move(library)),
       mutex_(mutex),
@@ -108,6 +110,7 @@ void DeviceFlights::queue(const char* operation, std::string_view name, std::siz
   }
   queueing_ = nullptr;
   ++sequence_;
+  if (entry_ != nullptr) entry_->set_queued(sequence_);
   flights_.push_back(std::move(flight));
 }
 
@@ -138,13 +141,26 @@ void DeviceFlights::await(const GpuEvent& event) {
   try {
     while (!event.reached()) {
       check();
+      show_waiting(event);
       std::this_thread::sleep_for(await_interval);
     }
+    if (entry_ != nullptr) entry_->set_awaits(0);
   } catch (const Error&) {
     check();
     throw;
   }
   check();
+}
+
+// The work before the event waits for the oldest collective that is not complete, if this one was queued
+// before the event.
+void DeviceFlights::show_waiting(const GpuEvent& event) {
+  if (entry_ == nullptr) return;
+  const std::lock_guard lock(mutex_);
+  const auto* const flight = oldest();
+  const bool behind =
+      flight != nullptr && shown_ == flight->sequence && flight->since_ns < event.recorded_ns();
+  entry_->set_awaits(behind ? own_thread() : 0);
 }
 
 void DeviceFlights::watch() {
@@ -183,6 +199,7 @@ void DeviceFlights::show() {
   }
   const Flight* const shown = oldest() != nullptr ? oldest() : last ? &*last : nullptr;
   if (entry_ == nullptr || shown == nullptr) return;
+  if (shown_ != shown->sequence) entry_->set_awaits(0);
   if (shown_ != shown->sequence)
     entry_->enter(shown->sequence, shown->operation, shown->name, shown->bytes, shown->since_ns);
   shown_ = shown->sequence;

@@ -86,6 +86,7 @@ class DeviceFlights {
   void watch();
   void look();
   void show();
+  void show_waiting(const GpuEvent& event);
   const Flight* oldest() const;
 
   const std::shared_ptr<const GpuRuntime> runtime_;

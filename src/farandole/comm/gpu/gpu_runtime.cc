@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 #include <vector>
 
+#include "farandole/base/clock.h"
 #include "farandole/base/error.h"
 #include "farandole/base/process/shared_library.h"
 #include "farandole/comm/gpu/cuda_functions.h"
@@ -176,6 +177,7 @@ GpuEvent::~GpuEvent() {
 void GpuEvent::record(CUstream_st* stream) {
   const auto& cuda = runtime_->functions();
   cuda.check(cuda.event_record(event_, stream), "cudaEventRecord");
+  recorded_ns_ = now_ns();
 }
 
 bool GpuEvent::reached() const {

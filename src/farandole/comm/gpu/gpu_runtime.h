@@ -77,13 +77,15 @@ class GpuEvent {
   GpuEvent(const GpuEvent&) = delete;
   GpuEvent& operator=(const GpuEvent&) = delete;
 
-  void record(CUstream_st* stream);      // marks the end of the work queued there so far
-  bool reached() const;                  // also true if nothing was recorded; never waits
+  void record(CUstream_st* stream);                          // marks the end of the work queued there so far
+  std::int64_t recorded_ns() const { return recorded_ns_; }  // when record() was called last
+  bool reached() const;                                      // also true if nothing was recorded; never waits
   void hold(CUstream_st* stream) const;  // work queued there from now on waits for the mark
 
  private:
   std::shared_ptr<const GpuRuntime> runtime_;
   CUevent_st* event_ = nullptr;
+  std::int64_t recorded_ns_ = 0;
 };
 
 }  // namespace farandole

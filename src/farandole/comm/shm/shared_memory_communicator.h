@@ -116,8 +116,9 @@ class SharedMemoryCommunicator : public Communicator, public NonblockingAllreduc
   std::vector<std::byte*> places_;  // see everywhere()
   std::unique_ptr<PeerWatch> peers_;
   std::unique_ptr<NodeBarrier> barrier_;
-  CallDescriptor call_;  // the current call
-  bool met_ = false;     // true after the first barrier of the current call
+  CallDescriptor call_;                     // the current call
+  mutable std::int64_t left_since_ns_ = 0;  // when it was seen that a rank will not come; 0 if it was not
+  bool met_ = false;                        // true after the first barrier of the current call
   std::optional<Pending> pending_;
   std::uint64_t calls_ = 0;   // calls begun so far
   std::uint64_t pieces_ = 0;  // pieces that used staging areas

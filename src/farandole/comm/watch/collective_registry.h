@@ -26,29 +26,60 @@ struct CollectiveStatus {
   std::string name;
   std::uint64_t bytes = 0;
   std::int64_t since_ns = 0;
+  int ranks = 0;           // of the communicator; 0 if unknown
+  std::int32_t owner = 0;  // the thread that made the communicator
+  // Calls that the rank has begun or will begin without its threads, because they are queued on a device.
+  std::uint32_t begun = 0;
+  // The other thread that may begin the next call: the one that made the last call, or a servant that works
+  // for the owner and has work; 0 if there is none. Negative numbers are servants.
+  std::int32_t caller = 0;
+  std::int32_t blocked =
+      0;  // the thread that is in the call and cannot leave it before it ends; 0 if there is none
+  std::int32_t awaits =
+      0;             // the thread that waits until another thread or a device has ended it; 0: none does
+  bool open = true;  // false: the communicator was destroyed
 };
+
+// The id of the calling thread.
+std::int32_t own_thread() noexcept;
 
 // A communicator's entry in the registry.
 // Thread safety: none; use from one thread at a time. Any thread may call read() at any time.
 class CollectiveEntry {
  public:
   static constexpr std::size_t longest_name = 48;  // longer names are truncated
+  // Added to since_ns, it makes a call one in which a rank may wait for any time.
+  static constexpr std::int64_t patience_ns = std::int64_t{1} << 58;
 
-  explicit CollectiveEntry(std::uint16_t communicator) : communicator_(communicator) {}
-  // `operation` must be a string literal.
+  // The calling thread is the owner of the communicator.
+  explicit CollectiveEntry(std::uint16_t communicator, int ranks = 0)
+      : communicator_(communicator), ranks_(ranks), owner_(own_thread()) {}
+  // `operation` must be a string literal. `caller` as CollectiveStatus::caller.
   void enter(std::uint32_t sequence, const char* operation, std::string_view name, std::uint64_t bytes,
-             std::int64_t since_ns) noexcept;
+             std::int64_t since_ns, std::int32_t caller = 0) noexcept;
   void leave() noexcept { in_flight_.store(false, std::memory_order_release); }
+  // These functions set single fields of CollectiveStatus.
+  // Thread safety: any thread may call this at any time.
+  void set_blocked(std::int32_t thread) noexcept { blocked_.store(thread, std::memory_order_release); }
+  void set_awaits(std::int32_t thread) noexcept { awaits_.store(thread, std::memory_order_release); }
+  void set_caller(std::int32_t thread) noexcept { caller_.store(thread, std::memory_order_release); }
+  void set_queued(std::uint32_t calls) noexcept { queued_.store(calls, std::memory_order_release); }
+  std::int32_t servant() const { return -1 - std::int32_t{communicator_}; }
+  std::int32_t owner() const { return owner_; }
   CollectiveStatus read() const;
 
  private:
   const std::uint16_t communicator_;
+  const int ranks_;
+  const std::int32_t owner_;
   std::atomic<std::uint32_t> version_{0};  // odd while the fields below are being changed
   std::atomic<bool> in_flight_{false};
   std::atomic<std::uint32_t> entered_{0};
   std::atomic<const char*> operation_{""};
   std::atomic<std::uint64_t> bytes_{0};
   std::atomic<std::int64_t> since_ns_{0};
+  std::atomic<std::int32_t> caller_{0}, blocked_{0}, awaits_{0};
+  std::atomic<std::uint32_t> queued_{0};
   std::array<std::atomic<std::uint64_t>, longest_name / 8> name_{};
 };
 
@@ -66,17 +97,28 @@ class CollectiveRegistry {
   // not outlive the registry.
   using Explanation = std::unique_ptr<void, std::function<void(void*)>>;
 
-  // The entry stays in the registry as long as the caller holds it.
-  std::shared_ptr<CollectiveEntry> add(std::uint16_t communicator);
+  // The number of the end of the session, which no rank can leave before every rank has come there.
+  static constexpr std::uint16_t session_end = 0xFFFF;
+
+  // `ranks`: how many the communicator has; 0 if unknown. When the caller drops the entry, the registry keeps
+  // its last state until the number is used again.
+  std::shared_ptr<CollectiveEntry> add(std::uint16_t communicator, int ranks = 0);
   // Adds an explanation for the collectives of one communicator.
   Explanation explain(std::uint16_t communicator, Explain explain);
 
   std::vector<CollectiveStatus> read() const;  // by age of the communicator
+  // False if the registry has forgotten communicators, because very many were destroyed.
+  bool complete() const;
+  // An optimizer of this rank has ended a step.
+  void count_step() noexcept { steps_.fetch_add(1, std::memory_order_relaxed); }
+  std::int64_t steps() const { return steps_.load(std::memory_order_relaxed); }
   std::optional<Meaning> meaning(std::uint16_t communicator, std::string_view name) const;
 
  private:
   mutable std::mutex mutex_;
-  std::vector<std::weak_ptr<CollectiveEntry>> entries_;
+  std::vector<std::shared_ptr<CollectiveEntry>> entries_;
+  bool complete_ = true;
+  std::atomic<std::int64_t> steps_{0};
   std::list<std::pair<std::uint16_t, Explain>> explanations_;
 };
 

@@ -13,10 +13,6 @@ std::string quoted(std::string_view text) {
   return text.empty() ? std::string() : fmt::format(" '{}'", text);
 }
 
-std::span<const CallStatus> calls_of(const RankStatus& status) {
-  return std::span(status.calls).first(std::min<std::size_t>(status.calls_used, RankStatus::most_calls));
-}
-
 std::string_view phase_of(Category category) {
   switch (category) {
     case Category::data:
@@ -89,7 +85,22 @@ RankProgress progress_of(const RankStatus& status, int rank) {
 
 }  // namespace
 
+std::span<const CallStatus> calls_of(const RankStatus& status) {
+  return std::span(status.calls).first(std::min<std::size_t>(status.calls_used, RankStatus::most_calls));
+}
+
+bool is_blocked(const RankStatus& status) {
+  const auto calls = calls_of(status);
+  return std::any_of(calls.begin(), calls.end(),
+                     [&](const CallStatus& call) { return blocks(call, status.thread); });
+}
+
+bool is_working(const RankStatus& status) {
+  return status.life == Life::running && status.busy && !is_blocked(status);
+}
+
 std::string describe_call(const CallStatus& call) {
+  if (call.key.communicator == CollectiveRegistry::session_end) return "the end of the session";
   return describe_collective(call.operation, call.key.sequence, call.name);
 }
 

@@ -37,6 +37,8 @@ struct CallStatus {
   CallKey key;                 // valid only if entered > 0
   std::uint32_t entered = 0;   // number of collectives begun so far
   std::uint32_t in_flight = 0;
+  std::int32_t ranks = 0, owner = 0, caller = 0, blocked = 0, awaits = 0;  // as in CollectiveStatus
+  std::uint32_t begun = 0;
   char operation[16] = {};
   char name[48] = {};
 };
@@ -58,9 +60,14 @@ struct RankStatus {
   std::int32_t pid = 0;
   Life life = Life::unknown;
   bool in_span = false;
+  bool all_calls = false;               // `calls` has all communicators that this rank has ever had
+  bool busy = false;                    // the process has computed, read or written in the last seconds
   Category category = Category::other;  // of the innermost span of the training thread
   char in_kernel = 0;                   // 1: the training thread waits inside the kernel (state D)
   std::uint32_t calls_used = 0;
+  std::int32_t thread = 0;   // the training thread
+  std::int64_t steps = 0;    // steps that the optimizers have ended
+  std::int64_t calm_ns = 0;  // how long the calls have not changed
   std::int64_t span_ns = 0;  // duration of the span so far; 0 means unknown
   char span[64] = {};        // name of the span; "" if it was not asked for yet
   char detail[160] = {};     // what the rank has not produced yet
@@ -82,6 +89,15 @@ std::string describe_call(const CallStatus& call);  // "allreduce #17 'bucket 0'
 std::string describe_activity(const RankStatus& status);
 // The call in flight in which the rank has waited longest; nullptr if there is none.
 const CallStatus* waiting_in(const RankStatus& status);
+std::span<const CallStatus> calls_of(const RankStatus& status);
+// The thread cannot go on before this call has ended.
+inline bool blocks(const CallStatus& call, std::int32_t thread) {
+  return call.in_flight != 0 && (call.blocked == thread || call.awaits == thread);
+}
+// True if the training thread waits in a collective.
+bool is_blocked(const RankStatus& status);
+// True if the rank does something else than waiting for others.
+bool is_working(const RankStatus& status);
 
 // The report of one rank about itself: one line, the contents of the collective, and the stack.
 struct OwnReport {

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <ctime>
+#include <fstream>
+#include <tuple>
 #include <unistd.h>
 #include <utility>
 
@@ -15,6 +18,7 @@ namespace farandole {
 SelfWatch::SelfWatch(int rank, const CollectiveRegistry& calls, ThreadProbe& probe)
     : calls_(calls), probe_(probe) {
   status_.rank = rank;
+  status_.thread = static_cast<std::int32_t>(probe.thread());
   status_.pid = ::getpid();
   status_.life = Life::running;
 }
@@ -31,12 +35,43 @@ void SelfWatch::look(std::int64_t now_ns) {
   auto calls = calls_.read();
   // If there are more communicators than space, those that wait and the busiest ones are kept.
   std::stable_sort(calls.begin(), calls.end(), [](const CollectiveStatus& a, const CollectiveStatus& b) {
-    return std::pair(a.in_flight, a.entered) > std::pair(b.in_flight, b.entered);
+    return std::tuple(a.in_flight, a.open, a.entered) > std::tuple(b.in_flight, b.open, b.entered);
   });
+  // While nothing changes between two looks, each of them shows what was true all the time between them.
+  const auto same = [](const CollectiveStatus& a, const CollectiveStatus& b) {
+    return a.communicator == b.communicator && a.entered == b.entered && a.in_flight == b.in_flight &&
+           a.begun == b.begun && a.caller == b.caller && a.blocked == b.blocked && a.awaits == b.awaits &&
+           a.open == b.open;
+  };
+  if (!std::equal(calls.begin(), calls.end(), last_calls_.begin(), last_calls_.end(), same))
+    calm_since_ns_ = now_ns;
+  status_.calm_ns = now_ns - std::max(calm_since_ns_, runs_since_ns_);
+  status_.all_calls = calls.size() <= RankStatus::most_calls && calls_.complete();
+  status_.steps = calls_.steps();
+  look_at_work(now_ns);
   for (const auto& call : calls) {
     if (call.in_flight) waited_ns_ = std::max(waited_ns_, now_ns - std::max(call.since_ns, runs_since_ns_));
     if (status_.calls_used < RankStatus::most_calls) add_call(call, now_ns);
   }
+  last_calls_ = std::move(calls);
+}
+
+// Our own helper threads use less.
+void SelfWatch::look_at_work(std::int64_t now_ns) {
+  constexpr auto period = 2 * ns_per_second;
+  constexpr std::int64_t least_share = 20, least_bytes_per_s = 64 << 10;
+  if (work_.at_ns != 0 && now_ns - work_.at_ns < period) return;
+  timespec cpu{};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu);
+  Work now{now_ns, std::int64_t{cpu.tv_sec} * ns_per_second + cpu.tv_nsec, 0};
+  std::ifstream io("/proc/self/io");
+  std::string field;
+  for (std::int64_t value = 0; io >> field >> value;)
+    if (field == "rchar:" || field == "wchar:") now.moved_bytes += value;
+  const auto passed_ns = now.at_ns - work_.at_ns;
+  status_.busy = work_.at_ns == 0 || (now.cpu_ns - work_.cpu_ns) * least_share >= passed_ns ||
+                 (now.moved_bytes - work_.moved_bytes) * ns_per_second >= least_bytes_per_s * passed_ns;
+  work_ = now;
 }
 
 void SelfWatch::add_call(const CollectiveStatus& call, std::int64_t now_ns) {
@@ -46,6 +81,12 @@ void SelfWatch::add_call(const CollectiveStatus& call, std::int64_t now_ns) {
   to.key = {call.communicator, call.entered > 0 ? call.entered - 1 : 0};
   to.entered = call.entered;
   to.in_flight = call.in_flight ? 1 : 0;
+  to.ranks = call.ranks;
+  to.owner = call.owner;
+  to.caller = call.caller;
+  to.blocked = call.blocked;
+  to.awaits = call.awaits;
+  to.begun = call.begun;
   store_text(to.operation, call.operation);
   store_text(to.name, call.name);
 }

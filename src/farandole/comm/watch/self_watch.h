@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "farandole/comm/watch/collective_registry.h"
 #include "farandole/comm/watch/rank_status.h"
@@ -36,6 +37,7 @@ class SelfWatch {
   std::optional<CollectiveRegistry::Meaning> meaning(const CallKey& call) const;
 
  private:
+  void look_at_work(std::int64_t now_ns);
   void add_call(const CollectiveStatus& call, std::int64_t now_ns);
   void forget_span();
 
@@ -45,6 +47,11 @@ class SelfWatch {
   std::int64_t looked_ns_ = 0;
   std::int64_t runs_since_ns_ = 0;
   std::int64_t waited_ns_ = 0;
+  std::vector<CollectiveStatus> last_calls_;
+  std::int64_t calm_since_ns_ = 0;
+  struct Work {
+    std::int64_t at_ns = 0, cpu_ns = 0, moved_bytes = 0;
+  } work_;  // of this process, at the beginning of the period that is being measured
 };
 
 }  // namespace farandole

@@ -1,6 +1,8 @@
 #include "farandole/comm/watch/watch_post.h"
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 #include <unistd.h>
 
 #include "farandole/base/error.h"
@@ -175,6 +177,15 @@ std::optional<Alert> AlertChannel::receive() {
   if (MPI_Mrecv(&alert, sizeof alert, MPI_BYTE, &message, MPI_STATUS_IGNORE) != MPI_SUCCESS)
     return std::nullopt;
   return alert;
+}
+
+void AlertChannel::await_all(const std::function<bool()>& gives_up) {
+  MPI_Request request = MPI_REQUEST_NULL;
+  int done = MPI_Ibarrier(comm_, &request) == MPI_SUCCESS ? 0 : 1;
+  while (done == 0 && !gives_up()) {
+    if (MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) return;
+    if (done == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
 }
 
 WatchPost make_watch_post(MPI_Comm world, std::optional<int> made_up_node) {

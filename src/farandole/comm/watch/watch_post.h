@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <memory>
 #include <mpi.h>
@@ -48,11 +49,16 @@ struct WatchTimes {
   // Before --stall-abort ends the job: until the stall counts as reported, and how long the other ranks of
   // a node leave the end to its lowest rank.
   static constexpr std::int64_t report_takes = 5000 * ns_per_ms, speaker_takes = 1000 * ns_per_ms;
+  // How long all ranks' calls must not change before a deadlock is proven, and how long it must last then.
+  static constexpr std::int64_t calm_takes = 1500 * ns_per_ms, confirmation_takes = 750 * ns_per_ms;
+  // How long a rank that others wait for longer than --stall-abort goes on working before it is asked again.
+  static constexpr std::int64_t work_lasts = 60'000 * ns_per_ms;
   // How long MPI has to end the job.
   static constexpr std::int64_t abort_takes = 5000 * ns_per_ms;
 
   static_assert(look + stack_takes < ranks_take && look + ranks_take < nodes_take);
   static_assert(nodes_take < question_lasts && nodes_take < report_takes);
+  static_assert(2 * look < calm_takes && 2 * look < confirmation_takes);
   static_assert(look < silent && silent < longest_pause && look < longest_pause);
   static_assert(roll_call_takes < news_takes && news_takes + look_ending < mpirun_waits);
 };
@@ -65,6 +71,8 @@ struct Alert {
     ask,     // what do the ranks of your group do? others wait in `stalled`
     status,  // `status` of a rank of my group while others wait in `stalled`
     loss,    // the rank `lost` was lost
+    probe,   // send the statuses of your group
+    calm,    // `status` of a rank of my group, without a stall
     trace,   // the trace was requested (trace_requests.h)
   };
   Kind kind = Kind::here;
@@ -84,6 +92,9 @@ class AlertChannel {
 
   void send(int to, Alert alert);
   std::optional<Alert> receive();  // returns an alert that has arrived; does not wait
+  // Returns when each rank of the communicator has called this, or when `gives_up` returns true. Another
+  // thread may use the channel meanwhile.
+  void await_all(const std::function<bool()>& gives_up);
 
  private:
   struct Sending {

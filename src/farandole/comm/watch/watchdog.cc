@@ -73,13 +73,15 @@ void say_on_stderr(int rank, const std::string& text) {
   }
 }
 
-Watchdog::Watchdog(WatchPost post, RankLayout layout, const CollectiveRegistry& calls,
+Watchdog::Watchdog(WatchPost post, RankLayout layout, CollectiveRegistry& calls,
                    std::function<void(int)> abort)
     : post_(std::move(post)),
       layout_(std::move(layout)),
+      end_(calls.add(CollectiveRegistry::session_end, layout_.size)),
       abort_(std::move(abort)),
       self_(layout_.rank, calls, probe_),
-      stalls_(post_, layout_, self_, [this](const std::string& text) { say(text); }) {
+      stalls_(post_, layout_, self_, [this](const std::string& text) { say(text); }),
+      deadlocks_(post_, layout_) {
   const std::int64_t now = now_ns();
   self_.look(now);
   // So that the other ranks of the node know its process from the start.
@@ -87,10 +89,22 @@ Watchdog::Watchdog(WatchPost post, RankLayout layout, const CollectiveRegistry& 
   thread_ = start_quiet_thread([this] { run(); });
 }
 
+void Watchdog::come_to_end() {
+  end_->enter(ends_++, "session end", "", 0, now_ns() + CollectiveEntry::patience_ns);
+  end_->set_blocked(own_thread());
+}
+
 Watchdog::~Watchdog() {
-  leave();
+  if (!end_->read().in_flight) come_to_end();
+  at_end_ = true;
+  if (post_.channel != nullptr)
+    post_.channel->await_all([this] { return post_.board->ending() || post_.board->left(post_.slot); });
   stop_.stop();
   thread_.join();
+  // The last status tells what this rank has done until its end.
+  self_.look(now_ns());
+  post_.board->publish(post_.slot, self_.status(), now_ns());
+  leave();
 }
 
 void Watchdog::set_options(const WatchdogOptions& options) {
@@ -138,6 +152,7 @@ void Watchdog::tick() {
   if (lost_ns_ == 0) stalls_.tick(now);
   mind_termination(now);
   mind_abort(now);
+  mind_deadlock(now);
 }
 
 void Watchdog::receive(std::int64_t now) {
@@ -151,6 +166,10 @@ void Watchdog::receive(std::int64_t now) {
       case Alert::Kind::ask:
       case Alert::Kind::status:
         if (lost_ns_ == 0) stalls_.take(*alert, now);
+        break;
+      case Alert::Kind::probe:
+      case Alert::Kind::calm:
+        deadlocks_.take(*alert, now);
         break;
       case Alert::Kind::loss:
         note_loss(alert->lost, false, now);
@@ -233,23 +252,49 @@ void Watchdog::close_the_roll(std::int64_t now) {
 
 void Watchdog::mind_abort(std::int64_t now) {
   if (ending_) return;
-  if (lost_ns_ != 0 && now - lost_ns_ > WatchTimes::grace && self_.waited_ns() > WatchTimes::grace)
-    return end_job();
+  if (lost_ns_ != 0 && now - lost_ns_ > WatchTimes::grace &&
+      (at_end_ || self_.waited_ns() > WatchTimes::grace))
+    return end_job(ExitCode::peer_lost);
   const std::int64_t limit = abort_ns_;
   if (limit == 0 || self_.waited_ns() < limit || !stalls_.is_told(now)) return;
   if (!post_.speaks_for_group(now) && self_.waited_ns() < limit + WatchTimes::speaker_takes) return;
+  if (others_work(now)) return;
   const auto* call = waiting_in(self_.status());
   say(fmt::format("waited {} in {}: the job ends here (stall-abort is {})", describe_seconds(call->waited_ns),
                   describe_call(*call), describe_seconds(limit)));
-  end_job();
+  end_job(ExitCode::peer_lost);
 }
 
-void Watchdog::end_job() {
+// Returns true also while it is not known.
+bool Watchdog::others_work(std::int64_t now) {
+  if (now < ask_again_ns_) return true;
+  if (std::exchange(asked_ns_, asked_ns_ == 0 ? now : asked_ns_) == 0) deadlocks_.ask();
+  if (post_.channel != nullptr && now - asked_ns_ < WatchTimes::nodes_take) return true;
+  asked_ns_ = 0;
+  const auto statuses = deadlocks_.statuses(now);
+  const auto working = std::find_if(statuses.begin(), statuses.end(), &is_working);
+  if (working == statuses.end()) return false;
+  if (ask_again_ns_ == 0)
+    say(fmt::format("stall-abort does not end the job, because rank {} works: it {}", working->rank,
+                    describe_activity(*working)));
+  ask_again_ns_ = now + WatchTimes::work_lasts;
+  return true;
+}
+
+void Watchdog::mind_deadlock(std::int64_t now) {
+  if (lost_ns_ != 0 || terminated_ns_ != 0 || ending_ || post_.board->ending()) return;
+  const auto sentence = deadlocks_.tick(now);
+  if (!sentence) return;
+  say(*sentence);
+  end_job(ExitCode::user_error);
+}
+
+void Watchdog::end_job(ExitCode why) {
   ending_ = true;
   leave(true);
-  constexpr int code = static_cast<int>(ExitCode::peer_lost);
+  const int code = static_cast<int>(why);
   // MPI may be stuck too.
-  std::thread([] {
+  std::thread([code] {
     std::this_thread::sleep_for(std::chrono::nanoseconds(WatchTimes::abort_takes));
     std::_Exit(code);
   }).detach();
@@ -261,7 +306,7 @@ void Watchdog::say(const std::string& text) const {
   say_on_stderr(layout_.rank, text);
 }
 
-std::unique_ptr<Watchdog> make_watchdog(const RankLayout& layout, const CollectiveRegistry& calls) {
+std::unique_ptr<Watchdog> make_watchdog(const RankLayout& layout, CollectiveRegistry& calls) {
   return std::make_unique<Watchdog>(make_watch_post(MPI_COMM_WORLD), layout, calls, &abort_job);
 }
 

@@ -30,6 +30,8 @@
 //   after roll_call_takes  the leader reports a node that has not answered
 //   after news_takes       ends
 //   after grace                                                                ends the job if it still waits
+//
+// deadlock_watch.h ends the job as soon as the ranks wait for each other.
 #pragma once
 
 #include <atomic>
@@ -41,9 +43,11 @@
 #include <string_view>
 #include <thread>
 
+#include "farandole/base/error.h"
 #include "farandole/base/process/quiet_thread.h"
 #include "farandole/comm/rank_layout.h"
 #include "farandole/comm/watch/collective_registry.h"
+#include "farandole/comm/watch/deadlock_watch.h"
 #include "farandole/comm/watch/self_watch.h"
 #include "farandole/base/process/signal_event.h"
 #include "farandole/comm/watch/stall_watch.h"
@@ -53,8 +57,9 @@
 namespace farandole {
 
 struct WatchdogOptions {
-  double stall_seconds = 60;       // time in one collective until it is reported; 0 means never
-  double stall_abort_seconds = 0;  // time until the job ends with ExitCode::peer_lost; 0 means never
+  double stall_seconds = 60;  // time in one collective until it is reported; 0 means never
+  // Time until the job ends with ExitCode::peer_lost, unless a rank works meanwhile; 0 means never.
+  double stall_abort_seconds = 1800;
   // The time in one collective after which a stall is reported, with or without an abort; 0 means never.
   double report_seconds() const;
   // The defaults, overridden by FARANDOLE_STALL_SECONDS and FARANDOLE_STALL_ABORT.
@@ -73,12 +78,17 @@ void say_on_stderr(int rank, const std::string& text);
 class Watchdog {
  public:
   // `calls` must outlive this object. `abort` ends the job with an exit code.
-  Watchdog(WatchPost post, RankLayout layout, const CollectiveRegistry& calls,
-           std::function<void(int)> abort);
-  ~Watchdog();  // calls leave()
+  Watchdog(WatchPost post, RankLayout layout, CollectiveRegistry& calls, std::function<void(int)> abort);
+  // Calls come_to_end() and leave(). If the job has several nodes, first waits for all ranks, so that none of
+  // them is silent while others still wait.
+  ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
+  // This rank has come to the end of its work, where it waits until all ranks have come. It may work long
+  // before it comes there, which is no stall. leave_end() is for a rank that goes on nevertheless.
+  void come_to_end();
+  void leave_end() { end_->leave(); }
   // Thread safety: any thread may call this at any time.
   void set_options(const WatchdogOptions& options);
   // This rank ends and its user knows the reason, so other ranks must not report it as lost. If `job_ends` is
@@ -98,22 +108,30 @@ class Watchdog {
   void call_the_roll();
   void close_the_roll(std::int64_t now_ns);
   void mind_abort(std::int64_t now_ns);
-  void end_job();
+  bool others_work(std::int64_t now_ns);
+  void mind_deadlock(std::int64_t now_ns);
+  void end_job(ExitCode code);
   void say(const std::string& text) const;
   std::int64_t tick_ns() const;
 
   WatchPost post_;
   const RankLayout layout_;
+  const std::shared_ptr<CollectiveEntry> end_;
+  std::uint32_t ends_ = 0;
   const std::function<void(int)> abort_;
   ThreadProbe probe_;
   SelfWatch self_;
   StallWatch stalls_;
+  DeadlockWatch deadlocks_;
   Termination termination_;
   StopEvent stop_;
   std::atomic<std::int64_t> abort_ns_{0};
   std::atomic<bool> loss_claimed_{false};
+  std::atomic<bool> at_end_{false};  // the training thread waits for the other ranks in the destructor
   // Members of the watchdog thread.
-  std::int64_t lost_ns_ = 0;  // when a loss was noticed; 0 if there was none
+  std::int64_t asked_ns_ = 0;      // when the ranks were asked whether they work; 0 if they were not
+  std::int64_t ask_again_ns_ = 0;  // after a rank was found to work
+  std::int64_t lost_ns_ = 0;       // when a loss was noticed; 0 if there was none
   // A peer has ended: its descriptor stays readable, so peers are no longer polled.
   bool peers_end_ = false;
   std::int64_t terminated_ns_ = 0;  // when SIGTERM was noticed; 0 if it was not
@@ -124,6 +142,6 @@ class Watchdog {
 };
 
 // Collective: every rank of the job must call this in the same order.
-std::unique_ptr<Watchdog> make_watchdog(const RankLayout& layout, const CollectiveRegistry& calls);
+std::unique_ptr<Watchdog> make_watchdog(const RankLayout& layout, CollectiveRegistry& calls);
 
 }  // namespace farandole

@@ -8,7 +8,7 @@ TracedCommunicator::TracedCommunicator(std::unique_ptr<Communicator> inner, Time
       inner_(std::move(inner)),
       timeline_(timeline),
       number_(number),
-      entry_(registry != nullptr ? registry->add(number) : nullptr) {
+      entry_(registry != nullptr ? registry->add(number, size) : nullptr) {
   const auto named = [&](const char* name) { return Operation{name, timeline.intern(name)}; };
   allreduce_ = named("allreduce");
   all_gather_ = named("all_gather");
@@ -24,17 +24,31 @@ NameId TracedCommunicator::name_id(std::string_view name) {
 }
 
 void TracedCommunicator::enter(const Operation& operation, std::string_view name, std::size_t bytes,
-                               std::optional<TrackId> track) {
+                               std::optional<TrackId> track, bool waits) {
   const NameId id = timeline_.enabled() ? name_id(name) : NameId{};
   call_ = {id, operation.id, {sequence_++, number_, bytes}, now_ns(), track};
   if (track)
     timeline_.begin_collective_on(*track, call_.name, call_.operation, call_.what, call_.start_ns);
   else
     timeline_.begin_collective(call_.name, call_.operation, call_.what, call_.start_ns);
-  constexpr std::int64_t for_years = std::int64_t{1} << 58;
-  if (entry_ != nullptr)
-    entry_->enter(call_.what.sequence, operation.name, name, bytes,
-                  patient_ ? call_.start_ns + for_years : call_.start_ns);
+  if (entry_ == nullptr) return;
+  entry_->set_blocked(waits ? caller() : 0);
+  entry_->enter(call_.what.sequence, operation.name, name, bytes,
+                patient_ ? call_.start_ns + CollectiveEntry::patience_ns : call_.start_ns,
+                caller() == entry_->owner() ? 0 : caller());
+}
+
+// The calling thread, as the registry names it.
+std::int32_t TracedCommunicator::caller() const {
+  const auto thread = own_thread();
+  return has_servant_ && thread != entry_->owner() ? entry_->servant() : thread;
+}
+
+void TracedCommunicator::note_servant(bool has_work, bool is_awaited) {
+  if (!has_servant_) has_servant_ = true;
+  if (entry_ == nullptr) return;
+  entry_->set_caller(has_work ? entry_->servant() : 0);
+  entry_->set_awaits(is_awaited ? entry_->owner() : 0);
 }
 
 void TracedCommunicator::leave() {
@@ -61,7 +75,7 @@ void TracedCommunicator::attempt(Work work) {
 template <class Call>
 void TracedCommunicator::record(const Operation& operation, std::string_view name, std::size_t bytes,
                                 Call call) {
-  enter(operation, name, bytes, std::nullopt);
+  enter(operation, name, bytes, std::nullopt, true);
   attempt(call);
   leave();
 }
@@ -106,7 +120,7 @@ NonblockingAllreduce* TracedCommunicator::nonblocking_allreduce() {
 
 void TracedCommunicator::start(std::string_view name, void* data, std::size_t count, DType dtype,
                                ReduceOp op) {
-  enter(allreduce_, name, count * size_of(dtype), track_);
+  enter(allreduce_, name, count * size_of(dtype), track_, false);
   attempt([&] { nonblocking_->start(name, data, count, dtype, op); });
 }
 
@@ -121,6 +135,7 @@ bool TracedCommunicator::test() {
 }
 
 void TracedCommunicator::wait() {
+  if (entry_ != nullptr) entry_->set_blocked(caller());
   attempt([&] { nonblocking_->wait(); });
   leave();
 }

@@ -35,6 +35,7 @@ class TracedCommunicator : public Communicator, private NonblockingAllreduce {
   // A non-blocking allreduce has its own track, on which it is shown from this rank's arrival to its end. The
   // work of test() is a span of the calling thread.
   NonblockingAllreduce* nonblocking_allreduce() override;
+  void note_servant(bool has_work, bool is_awaited) override;
   // If true, waiting in a collective is not reported as a stall, because this rank has nothing to do
   // while the others work.
   void set_patient(bool patient) { patient_ = patient; }
@@ -58,8 +59,9 @@ class TracedCommunicator : public Communicator, private NonblockingAllreduce {
   NameId name_id(std::string_view name);
   // Every collective begins with enter() and ends with leave(), also if it fails.
   void enter(const Operation& operation, std::string_view name, std::size_t bytes,
-             std::optional<TrackId> track);
+             std::optional<TrackId> track, bool waits);
   void leave();
+  std::int32_t caller() const;
   template <class Work>
   void attempt(Work work);
   template <class Call>
@@ -69,6 +71,7 @@ class TracedCommunicator : public Communicator, private NonblockingAllreduce {
   Timeline& timeline_;
   std::uint16_t number_;
   bool patient_ = false;
+  bool has_servant_ = false;
   std::uint32_t sequence_ = 0;
   std::map<std::string, NameId, std::less<>> names_;  // of the collectives so far
   Operation allreduce_, all_gather_, broadcast_, reduce_scatter_, all_to_all_;

@@ -270,6 +270,21 @@ std::vector<Record> RecorderFile::records_from(std::size_t slot, std::uint64_t f
   return result;
 }
 
+std::vector<std::pair<std::uint64_t, std::uint64_t>> RecorderFile::used() const {
+  const recorder::FixedHeader& fixed = header_.fixed;
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> parts = {{0, fixed.names_offset + header_.names_used}};
+  for (const recorder::ThreadEntry& entry : entries_)
+    for (std::uint64_t i = 0; i < entry.chunks_used; ++i) {
+      const std::uint64_t chunk_records = fixed.chunk_records;
+      const auto before = i * chunk_records;
+      const auto records = entry.head > before ? std::min(entry.head - before, chunk_records) : 0;
+      const auto begin = fixed.chunks_offset + entry.chunks[i] * chunk_records * sizeof(Record);
+      if (records > 0) parts.emplace_back(begin, begin + records * sizeof(Record));
+    }
+  std::sort(parts.begin(), parts.end());
+  return parts;
+}
+
 void RecorderFile::verify() const {
   if (!problems_.empty()) throw CorruptInput(problems_.front());
   RecordDamage damage;

@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "farandole/base/files/file_bytes.h"
@@ -77,6 +78,9 @@ class RecorderFile {
   // The records of thread `slot` that still exist, oldest first. Truncated and damaged records are left out
   // and added to *damage.
   std::vector<Record> records(std::size_t slot, RecordDamage* damage = nullptr) const;
+
+  // The parts of the file that hold something, ascending: header and names, and the records of each chunk.
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> used() const;
 
   // Throws: CorruptInput that names the first problem or the first damaged or missing record.
   void verify() const;

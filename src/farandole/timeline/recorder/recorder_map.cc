@@ -14,6 +14,7 @@
 #include "farandole/base/files/file_bytes.h"
 #include "farandole/base/files/staging_file.h"
 #include "farandole/base/log.h"
+#include "farandole/timeline/recorder/recorder_cut.h"
 
 namespace farandole {
 namespace {
@@ -61,12 +62,15 @@ class NewFile {
     if (base == MAP_FAILED) fail("map", path_);
     return static_cast<std::byte*>(base);
   }
-  void keep() { kept_ = true; }
+  OwnedDescriptor keep() {
+    kept_ = true;
+    return std::move(fd_);
+  }
 
  private:
   const std::filesystem::path& destination_;
   const std::filesystem::path path_;
-  const OwnedDescriptor fd_;
+  OwnedDescriptor fd_;
   bool kept_ = false;
 };
 
@@ -128,8 +132,9 @@ std::unique_ptr<RecorderMap> RecorderMap::map_new(const TimelineOptions& options
   NewFile file(options.file, options.node_folder);
   const recorder::Geometry geometry(options.recorder_bytes);
   std::byte* const base = file.map(geometry.file_bytes);
-  std::unique_ptr<RecorderMap> map(new RecorderMap(geometry, file.path(), options.file, base));
-  file.keep();
+  std::unique_ptr<RecorderMap> map(new RecorderMap(geometry, file.path(), options.file, file.keep(), base));
+  // Copies of a file on the node lock it while they read it.
+  if (map->path == options.file) protect_recorder(map->fd_.get());
   map->header().step = -1;
   map->header().next_chunk = recorder::thread_slots;  // the chunks before it are reserved for the slots
   fill(map->header().fixed, geometry, options);
@@ -139,9 +144,12 @@ std::unique_ptr<RecorderMap> RecorderMap::map_new(const TimelineOptions& options
 RecorderMap::~RecorderMap() {
   std::atomic_ref(header().end_monotonic_ns).store(now_ns(), std::memory_order_release);
   ::munmap(base_, geometry.file_bytes);
-  if (path == destination_ || left_to_parent_) return;
+  fd_.reset();
+  if (left_to_parent_) return;
+  cut_recorder(path);
+  if (path == destination_) return;
   try {
-    stage_out(destination_);
+    if (stage_out(destination_)) cut_recorder(destination_);
   } catch (const std::exception& error) {
     log_warning("the recorder's file could not be copied and stays on this node, at {}: {}", path.string(),
                 error.what());
@@ -151,6 +159,7 @@ RecorderMap::~RecorderMap() {
 // The header is kept, because it says how much is full.
 void RecorderMap::leave_to_parent() {
   left_to_parent_ = true;
+  fd_.reset();
   const auto header_now = std::make_unique<recorder::Header>(header());
   ::mmap(base_, geometry.file_bytes, PROT_READ | PROT_WRITE,
          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);

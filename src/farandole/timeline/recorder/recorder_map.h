@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "farandole/base/files/file_bytes.h"
 #include "farandole/timeline/recorder/recorder_format.h"
 #include "farandole/timeline/timeline.h"
 
@@ -23,7 +24,7 @@ class RecorderMap {
   // Throws: UserError if the size limit is below recorder::smallest_file.
   // Throws: Error if the file cannot be created.
   static std::unique_ptr<RecorderMap> create(const TimelineOptions& options);
-  // Moves the file to options.file. Logs a warning if it does not fit there.
+  // Cuts the file to what is used and moves it to options.file. Logs a warning if it does not fit there.
   ~RecorderMap();
   RecorderMap(const RecorderMap&) = delete;
   RecorderMap& operator=(const RecorderMap&) = delete;
@@ -48,9 +49,14 @@ class RecorderMap {
  private:
   static std::unique_ptr<RecorderMap> map_new(const TimelineOptions& options);
   RecorderMap(const recorder::Geometry& shape, std::filesystem::path file, std::filesystem::path destination,
-              std::byte* base)
-      : geometry(shape), path(std::move(file)), destination_(std::move(destination)), base_(base) {}
+              OwnedDescriptor open_file, std::byte* base)
+      : geometry(shape),
+        path(std::move(file)),
+        destination_(std::move(destination)),
+        fd_(std::move(open_file)),
+        base_(base) {}
   const std::filesystem::path destination_;
+  OwnedDescriptor fd_;  // protects the file while this process records
   std::byte* const base_;
   bool left_to_parent_ = false;
 };

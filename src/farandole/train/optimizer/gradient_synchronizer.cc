@@ -83,6 +83,7 @@ void GradientSynchronizer::use(BucketPlan plan) {
 void GradientSynchronizer::finish(const std::function<void(std::size_t)>& reduced) {
   buckets_->finish(reduced);
   reduce_sparse();
+  session_.internals().calls().count_step();
 }
 
 // A rank that averages parameters is alone in its communicator.

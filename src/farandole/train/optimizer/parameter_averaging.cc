@@ -72,7 +72,7 @@ StopVote::StopVote(std::unique_ptr<TracedCommunicator> ranks, Timeline& timeline
         *nonblocking, timeline);
   else
     round_ = reduce_on_thread(
-        [=, this](std::size_t) { ranks_->allreduce(name, &vote_, 1, DType::int32, ReduceOp::max); },
+        [=, this](std::size_t) { ranks_->allreduce(name, &vote_, 1, DType::int32, ReduceOp::max); }, *ranks_,
         timeline);
   round_->push();
 }
