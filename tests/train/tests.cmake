@@ -3,10 +3,13 @@ if(FARANDOLE_TORCH)
                          estimator/export_models.cc estimator/launching.cc estimator/many_fits.cc gpu/gpt_step.cc benchmarks/overhead_benchmark.cc benchmarks/vision_benchmark.cc
                          LAYERS bench estimator analyzer
                          NAMES export_models gpt_step joining launching many_fits overhead_benchmark paced_training straggling vision_benchmark)
+  farandole_test_program(mistaken train/mistakes/mistaken.cc LAYERS train)
   foreach(script IN ITEMS joining stragglers)
     farandole_script_test(train.${script} train/${script}.sh 20)
     set_tests_properties(train.${script} PROPERTIES LABELS program)
   endforeach()
+  farandole_script_test(train.mistakes train/mistakes/mistakes.sh 60)
+  set_tests_properties(train.mistakes PROPERTIES LABELS program)
   # Real ranks that are delayed. Whether other ranks are also late depends on the machine.
   set_tests_properties(train.stragglers PROPERTIES LABELS "program;soak")
 endif()
