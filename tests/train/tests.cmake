@@ -3,13 +3,15 @@ if(FARANDOLE_TORCH)
                          estimator/export_models.cc estimator/launching.cc estimator/many_fits.cc gpu/gpt_step.cc benchmarks/overhead_benchmark.cc benchmarks/vision_benchmark.cc
                          LAYERS bench estimator analyzer
                          NAMES deadlocking export_models gpt_step joining launching many_fits metric_files overhead_benchmark own_training paced_training straggling vision_benchmark)
+  farandole_test_program(mistaken train/mistakes/mistaken.cc LAYERS train)
   farandole_script_test(train.own_training train/run/own_training.sh 90)
-  set_tests_properties(train.own_training PROPERTIES LABELS program PROCESSORS 2)
+  farandole_script_test(train.deadlocks train/optimizer/deadlocks.sh 60)
+  farandole_script_test(train.mistakes train/mistakes/mistakes.sh 60)
+  set_tests_properties(train.own_training train.deadlocks train.mistakes PROPERTIES LABELS program)
   foreach(script IN ITEMS joining metric_files stragglers)
     farandole_script_test(train.${script} train/${script}.sh 20)
     set_tests_properties(train.${script} PROPERTIES LABELS program)
   endforeach()
-  farandole_script_test(train.deadlocks train/optimizer/deadlocks.sh 60)
-# Real ranks that are delayed. Whether other ranks are also late depends on the machine.
+  # Real ranks that are delayed. Whether other ranks are also late depends on the machine.
   set_tests_properties(train.stragglers PROPERTIES LABELS "program;soak")
 endif()

@@ -33,20 +33,26 @@ class DistributedOptimizer {
   using NamedParameters = torch::OrderedDict<std::string, torch::Tensor>;
 
   // `session` and `optimizer` must outlive this object. The parameters get new memory with the same values.
-  // Throws: UserError on all ranks if the ranks train different tensors.
+  // Throws: UserError on all ranks if the ranks train different tensors, or if `optimizer` and `parameters`
+  // do not have the same parameters that require gradients.
   // Collective: every rank of the group must call this in the same order.
   DistributedOptimizer(Session& session, torch::optim::Optimizer& optimizer,
                        const NamedParameters& parameters, DistributedOptimizerOptions options = {});
+  // Ends the job with ExitCode::user_error if the training has gone wrong silently: the ranks have different
+  // parameters, or step() of `optimizer` was called instead of step(). Does nothing during stack unwinding.
+  // Collective: every rank of the group must call this in the same order.
   ~DistributedOptimizer();
 
   // Makes all gradients undefined.
   // Collective: every rank of the group must call this in the same order. It communicates after the first
   // step, when buckets are planned again in the order in which gradients became ready, and if backward ran
   // without step(); in this case all ranks must discard their gradients.
+  // Throws: UserError if parameters were changed since this backward, as the inner optimizer's step() does.
   void zero_grad();
   // Waits for the reduction, clips, and updates. With a closure (LBFGS), it reduces after each
   // evaluation of the closure, which returns this rank's loss; the inner optimizer sees that of all ranks.
-  // Throws: NonFiniteGradient on all ranks; see DistributedOptimizerOptions::on_nonfinite.
+  // Throws: NonFiniteGradient on all ranks; see DistributedOptimizerOptions::on_nonfinite. UserError on all
+  // ranks in the first step if the ranks have begun with different parameters.
   // Collective: every rank of the group must call this in the same order.
   torch::Tensor step(torch::optim::Optimizer::LossClosure closure = nullptr);
   // The first half of step(). Afterwards all ranks have the same clipped gradients, which the caller may

@@ -9,19 +9,24 @@
 #include "farandole/base/error.h"
 #include "farandole/base/text/phrases.h"
 #include "farandole/comm/agreement.h"
+#include "farandole/train/replica_hashes.h"
 #include "farandole/train/session_internals.h"
 
 namespace farandole {
 
-void check_replicas(Session& session, const torch::nn::Module& model) {
+std::string hashes_of(const torch::OrderedDict<std::string, torch::Tensor>& parameters) {
   std::string lines;
-  std::size_t parameters = 0;
-  for (const auto& item : model.named_parameters()) {
+  for (const auto& item : parameters) {
     const auto values = item.value().detach().cpu().contiguous();
     lines += fmt::format("{} {:016x}\n", item.key(), XXH3_64bits(values.data_ptr(), values.nbytes()));
-    ++parameters;
   }
-  const auto differences = find_disagreements(session.internals().communicator(), "parameters", lines);
+  return lines;
+}
+
+void check_replicas(Session& session, const torch::nn::Module& model) {
+  const auto parameters = model.named_parameters();
+  const auto differences =
+      find_disagreements(session.internals().communicator(), "parameters", hashes_of(parameters));
   if (differences.empty()) return;
   std::vector<std::string> variants;
   std::string name;
@@ -33,7 +38,7 @@ void check_replicas(Session& session, const torch::nn::Module& model) {
     throw Error(fmt::format(
         "the ranks' models have become different: {} of {} parameters, the first is {} with hash {}; look for a program "
         "that changes parameters on some ranks only, or for faulty memory, and continue from an earlier checkpoint",
-        differences.size(), parameters, name, fmt::join(variants, " and ")));
+        differences.size(), parameters.size(), name, fmt::join(variants, " and ")));
   });
 }
 

@@ -43,6 +43,7 @@
 #include "farandole/timeline/recorder/recorder_place.h"
 #include "farandole/train/collectives_internals.h"
 #include "farandole/train/distributed_optimizer.h"
+#include "farandole/train/session_errors.h"
 #include "farandole/train/session_internals.h"
 
 namespace farandole {
@@ -103,6 +104,7 @@ struct Session::Internals::Parts {
   // Collective: every rank of the job must call this in the same order.
   void keep_earlier_start_of(Session& session, const std::filesystem::path& run_dir);
 
+  ErrorExit error_exit;
   MpiJob job;
   std::optional<RunLease> lease;
   std::unique_ptr<Timeline> timeline;
@@ -201,9 +203,9 @@ std::string Session::Internals::gpu_to_watch() const {
 bool Session::Internals::is_ending(ExitCode code) {
   auto* const watchdog = parts_->watchdog.get();
   if (watchdog == nullptr) return true;
-  const bool is_news = code != ExitCode::peer_lost || watchdog->claim_loss();
-  watchdog->leave(code != ExitCode::peer_lost);
-  return is_news;
+  const bool is_new_loss = code == ExitCode::peer_lost && watchdog->claim_loss();
+  const bool is_first = watchdog->leave(code != ExitCode::peer_lost);
+  return is_new_loss || is_first;
 }
 
 DistributedOptimizer* Session::Internals::optimizer_of(const torch::optim::Optimizer& inner) const {
@@ -235,29 +237,25 @@ Session::Session(int, const char* const*) : Session(RecordFrom::start) {}
 
 Session::Session(RecordFrom from)
     : internals_(std::make_unique<Internals>()), exceptions_at_start_(std::uncaught_exceptions()) {
+  internals_->parts_->error_exit.attend(this);
   const auto folder = from == RecordFrom::start ? run_dir_of_environment() : std::filesystem::path();
   if (!folder.empty()) start_recording({.run_dir = folder});
 }
 
 Session::~Session() {
   if (std::uncaught_exceptions() > exceptions_at_start_) {
-    fmt::print(
-        stderr,
-        "farandole: rank {} on {}: the job ends because an exception leaves the session's scope; catch "
-        "the exception inside the scope to see it\n",
-        rank(), node());
-    internals_->is_ending(ExitCode::failure);
-    abort_job(static_cast<int>(ExitCode::failure));
+    end_job(*this, "farandole",
+            {"the job ends because an exception leaves the session's scope; catch the exception inside the "
+             "scope, or nowhere, to see it"});
   }
   if (internals_->parts_->watchdog != nullptr) internals_->parts_->watchdog->come_to_end();
   try {
     internals_->parts_->publish();
   } catch (const std::exception& error) {
     // If rank 0 could not write, the other ranks still wait until it has read their records.
-    log_error("the timeline could not be written: {}", error.what());
-    internals_->is_ending(ExitCode::failure);
-    abort_job(static_cast<int>(ExitCode::failure));
+    end_job(*this, "farandole", {fmt::format("the timeline could not be written: {}", error.what())});
   }
+  internals_->parts_->error_exit.attend(nullptr);
 }
 
 int Session::rank() const {
@@ -297,6 +295,11 @@ torch::Device Session::device() const {
 }
 
 void Session::use_device(std::string_view wish, int ranks_per_gpu) {
+  if (wish != "cpu" && wish != "cuda" && wish != "auto")
+    throw UserError(
+        fmt::format("the device cannot be '{}'; use cpu, cuda (one GPU for each rank) or auto (GPUs if every "
+                    "rank can have one)",
+                    wish));
   if (wish == "cpu") return;
   std::string why_not;
   auto runtime = load_gpus(why_not);
@@ -503,29 +506,13 @@ int run_session(const std::string& program, int, const char* const*, const std::
   set_up_log();
   try {
     Session session(from);
-    const auto who = [&](int rank) {
-      return session.size() > 1
-                 ? fmt::format("rank {} on {}: ", rank, session.hosts()[static_cast<std::size_t>(rank)])
-                 : "";
-    };
     try {
       return body(session);
-    } catch (const AgreedError& error) {
-      if (session.rank() == error.first_rank)
-        fmt::print(stderr, "{}: {}{}\n", program, error.first_rank > 0 ? who(error.first_rank) : "",
-                   error.what());
-      std::fflush(stderr);
-      return static_cast<int>(error.exit_code());
-    } catch (const std::exception& error) {
-      const auto* own = dynamic_cast<const Error*>(&error);
-      const auto code = own != nullptr ? own->exit_code() : ExitCode::failure;
-      const std::string text = error.what();
-      if (session.internals().is_ending(code))
-        fmt::print(stderr, "{}: {}{}\n", program, who(session.rank()),
-                   text.substr(0, own != nullptr ? text.size() : text.find('\n')));
-      std::fflush(stderr);
-      if (session.size() > 1) abort_job(static_cast<int>(code));
-      return static_cast<int>(code);
+    } catch (const std::exception&) {
+      const auto error = describe_error(std::current_exception(), &session);
+      if (error.first_rank < 0) end_job(session, program, error);
+      say_agreed_error(session, program, error);
+      return static_cast<int>(error.code);
     }
   } catch (const Error& error) {  // There is no session with which the ranks could agree.
     fmt::print(stderr, "{}: {}\n", program, error.what());

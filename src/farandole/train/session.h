@@ -45,14 +45,15 @@ enum class RecordFrom { start, start_recording };
 
 class Session {
  public:
-  // Starts MPI and the watchdogs for stalls and lost ranks. Sets the number of LibTorch's threads to this
-  // rank's share of the node's cores, unless OMP_NUM_THREADS is set. If the environment variable
-  // FARANDOLE_RUN_DIR is set, the timeline is recorded there from the start.
+  // Starts MPI and the watchdogs for stalls and lost ranks. From now on, an exception that leaves main ends
+  // the job with one line and an exit code, as in run_session(), and so does exit() inside the session. Sets
+  // the number of LibTorch's threads to this rank's share of the node's cores, unless OMP_NUM_THREADS is set.
+  // If the environment variable FARANDOLE_RUN_DIR is set, the timeline is recorded there from the start.
   // Throws: UserError if this process is alone in a larger job, or if FARANDOLE_STALL_SECONDS or
   // FARANDOLE_STALL_ABORT is not a number.
   Session(int argc, const char* const* argv);
-  // Writes the timeline and ends MPI. During stack unwinding, it prints a message and ends the whole job
-  // instead, because the other ranks would wait forever. Use together() and run_session() to report errors.
+  // Writes the timeline and ends MPI. If an exception is caught outside of the session's scope, it prints a
+  // message and ends the whole job instead, because the other ranks would wait forever.
   // Collective: every rank of the job must call this in the same order.
   ~Session();
   Session(const Session&) = delete;
@@ -78,7 +79,8 @@ class Session {
   // `wish`: "cpu"; "cuda", one GPU for each rank; or "auto", GPUs if every rank can have one, or else the
   // CPU. Up to `ranks_per_gpu` ranks share a GPU; then all ranks must be on one node. Call it before other
   // functions of LibTorch and before making optimizers and groups.
-  // Throws: UserError on all ranks if a node has too few GPUs for its ranks, or if a GPU cannot be used.
+  // Throws: UserError on all ranks for any other text, if a node has too few GPUs for its ranks, or if a GPU
+  // cannot be used.
   // Collective: every rank of the job must call this in the same order.
   void use_device(std::string_view wish, int ranks_per_gpu = 1);
 

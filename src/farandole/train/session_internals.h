@@ -62,8 +62,8 @@ class Session::Internals {
   // Sets when a collective counts as stalled. This replaces the limits of the environment.
   void watch_stalls(const WatchdogOptions& options);
   // Tells the watchdog that the caller knows why the job ends, so that the other ranks need not find out.
-  // For an error about a lost peer, returns whether the error is new; otherwise the watchdog of this rank
-  // has already reported it.
+  // Returns false if the error is known: the watchdog of this rank has already reported the lost peer, or,
+  // for other errors, another rank of this node has called this before.
   bool is_ending(ExitCode code);
 
   // Makes this job the only one that writes into `run_dir` (base/run/run_lease.h), until the session

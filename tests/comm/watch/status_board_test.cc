@@ -57,6 +57,9 @@ TEST(StatusBoard, ShowsWhatOtherProcessesPublish) {
   EXPECT_EQ(board->loss()->rank, 5);
   EXPECT_STREQ(board->loss()->cause, "killed by SIGKILL");
   EXPECT_FALSE(board->ending());
+  EXPECT_TRUE(board->post_ending());
+  EXPECT_FALSE(board->post_ending()) << "only one rank says why the job ends";
+  EXPECT_TRUE(board->ending());
 }
 
 TEST(StatusBoard, IsEmptyAtFirst) {

@@ -14,6 +14,8 @@ inline constexpr const char* restarts_variable = "FARANDOLE_RESTARTS";
 // The value is a file that the program creates before it calls MPI_Abort. Then the launcher does not
 // show MPI_Abort's banner.
 inline constexpr const char* supervised_variable = "FARANDOLE_SUPERVISED";
+// The signals at which Open MPI writes a stack of 10 to 50 lines; empty: none.
+inline constexpr const char* stack_signals_variable = "OMPI_MCA_opal_signal";
 
 // Looks up an environment variable; nullptr or "" means that the variable is not set. &std::getenv fits.
 using Environment = std::function<const char*(const char*)>;

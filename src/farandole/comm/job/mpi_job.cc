@@ -101,6 +101,7 @@ MpiJob::Runtime::Runtime() {
     throw UserError(world_of_one_message(*expected, &std::getenv));
   if (const auto mixed = mixed_world_message(&std::getenv)) throw UserError(*mixed);
   int provided = MPI_THREAD_SINGLE;
+  ::setenv(stack_signals_variable, "", 0);  // The launcher or another rank says how a rank was killed.
   {
     const StartWatch watch(WatchdogOptions::from_environment());
     check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");

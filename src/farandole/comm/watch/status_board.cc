@@ -131,8 +131,8 @@ std::optional<LostRank> StatusBoard::loss() const {
   return header_->lost;
 }
 
-void StatusBoard::post_ending() {
-  header_->ending = 1;
+bool StatusBoard::post_ending() {
+  return header_->ending.exchange(1) == 0;
 }
 
 bool StatusBoard::ending() const {

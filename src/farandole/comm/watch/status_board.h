@@ -54,8 +54,8 @@ class StatusBoard {
   // Only the first loss that is posted counts.
   void post_loss(const LostRank& lost);
   std::optional<LostRank> loss() const;
-  // A rank has reported why the job ends.
-  void post_ending();
+  // A rank reports why the job ends. Returns false if another rank does so already.
+  bool post_ending();
   bool ending() const;
 
  private:

@@ -112,9 +112,9 @@ void Watchdog::set_options(const WatchdogOptions& options) {
   stalls_.set_threshold(WatchdogOptions::to_ns(options.report_seconds()));
 }
 
-void Watchdog::leave(bool job_ends) {
+bool Watchdog::leave(bool job_ends) {
   post_.board->leave(post_.slot);
-  if (job_ends) post_.board->post_ending();
+  return job_ends && post_.board->post_ending();
 }
 
 bool Watchdog::claim_loss() {

@@ -92,8 +92,9 @@ class Watchdog {
   // Thread safety: any thread may call this at any time.
   void set_options(const WatchdogOptions& options);
   // This rank ends and its user knows the reason, so other ranks must not report it as lost. If `job_ends` is
-  // true, a rank that is told to end does not wait for news of a loss either.
-  void leave(bool job_ends = false);
+  // true, a rank that is told to end does not wait for news of a loss either; then it returns whether this is
+  // the first rank of the node that ends the job.
+  bool leave(bool job_ends = false);
   // Call this before reporting a lost peer. Returns true if no report was made on this rank yet.
   bool claim_loss();
 

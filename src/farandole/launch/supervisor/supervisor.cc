@@ -222,6 +222,7 @@ void Supervisor::start() {
     changes.insert(changes.end(), tracing.begin(), tracing.end());
     changes.emplace_back("FARANDOLE_RUN_DIR", options_.run.folder);
   }
+  if (std::getenv(stack_signals_variable) == nullptr) changes.emplace_back(stack_signals_variable, "");
   changes.push_back(run_.question());
   // SIGUSR2 requests a trace. It must not end a program that does not handle it, or does not handle it yet.
   const auto ignored = options_.run.folder.empty() ? std::vector<int>() : std::vector<int>{SIGUSR2};

@@ -1,6 +1,7 @@
 #include "farandole/train/distributed_optimizer.h"
 
 #include <cmath>
+#include <exception>
 #include <fmt/format.h>
 #include <limits>
 #include <utility>
@@ -17,7 +18,9 @@
 #include "farandole/train/optimizer/joining.h"
 #include "farandole/train/optimizer/loss_scaler.h"
 #include "farandole/train/optimizer/parameter_averaging.h"
+#include "farandole/train/optimizer/replica_guard.h"
 #include "farandole/train/optimizer/trained_parameters.h"
+#include "farandole/train/session_errors.h"
 #include "farandole/train/session_internals.h"
 
 namespace farandole {
@@ -92,7 +95,8 @@ struct DistributedOptimizer::Impl {
         inner(the_optimizer),
         options(with_wish(the_options, the_session.internals())),
         parameters(named),
-        own_vote(the_options.stop_requested != nullptr) {
+        own_vote(the_options.stop_requested != nullptr),
+        guard(named) {
     auto& internals = session.internals();
     refuse_combinations(options, internals.gpu.has_value());
     if (options.loss_scaling) scale_loss(*options.loss_scaling);
@@ -110,7 +114,7 @@ struct DistributedOptimizer::Impl {
                           session.timeline());
     }
     gradients.emplace(session, std::move(ranks), parameters, sparse, options);
-    joining.emplace(averaging ? averaging->ranks() : gradients->ranks(), inner);
+    joining.emplace(everyone(), inner);
     // The first order is kept in two cases. With compression, the bits of the result depend on the
     // plan, and a resumed run would make a new one. With averaged parameters, each rank's gradients
     // have a different order.
@@ -286,7 +290,9 @@ struct DistributedOptimizer::Impl {
   }
 
   void zero_grad() {
+    if (gradients->overtaken()) throw UserError(of_inner_step);
     const bool thrown_away = gradients->clear();
+    if (thrown_away) ++discarded;
     if (synchronized && !thrown_away) gradients->discard();
     if (joins_gradients() && (thrown_away || synchronized)) {
       if (thrown_away) joining->count(true, true);
@@ -297,6 +303,32 @@ struct DistributedOptimizer::Impl {
         planner->reconsider(gradients->first_order()))
       use_planned_buckets();
     follow_loss_scale();
+  }
+
+  Communicator& everyone() { return averaging ? averaging->ranks() : gradients->ranks(); }
+
+  // Gradients are reduced while step() begins; an optimizer with a closure reduces them in between.
+  template <class Step>
+  torch::Tensor guarded(bool has_closure, Step do_step) {
+    in_step = true;
+    guard.note_start(everyone());
+    if (has_closure && !gradients->pending()) guard.compare_start(everyone());
+    auto loss = do_step();
+    guard.compare_start(everyone());
+    guard.step_ended();
+    in_step = false;
+    return loss;
+  }
+
+  // Throws: UserError if the training has gone wrong silently.
+  // Collective: every rank of the group must call this in the same order.
+  void check_end() {
+    if (in_step || joining->under_way()) return;
+    if (gradients->overtaken()) throw UserError(of_inner_step);
+    if (discarded > 1 && !guard.has_stepped())
+      throw UserError(
+          "gradients were reduced and discarded, but step() of the DistributedOptimizer was never called");
+    if (!averaging && !gradients->pending()) guard.compare_end(everyone());
   }
 
   bool stopping() const {
@@ -329,6 +361,8 @@ struct DistributedOptimizer::Impl {
     if (stop_vote && own_vote)
       throw UserError("ranks that average parameters cannot use stop_requested inside a Join");
     zero_grad();
+    guard.note_start(everyone());
+    guard.compare_start(everyone());
     planner->skip_time();
     joining->begin(divide_by_all);
   }
@@ -343,6 +377,7 @@ struct DistributedOptimizer::Impl {
     gradients->clear();
     synchronized = false;
     joining->end();
+    guard.step_ended();
     return turns;
   }
 
@@ -368,6 +403,7 @@ struct DistributedOptimizer::Impl {
   std::optional<ParameterAveraging> averaging;  // Set if the ranks synchronize parameters.
   std::optional<StopVote> stop_vote;            // Set if they also ask for a stop.
   const bool own_vote;                          // The user's options ask for it.
+  ReplicaGuard guard;
   std::optional<GradientSynchronizer> gradients;
   std::optional<Joining> joining;
   std::optional<BucketPlanner> planner;
@@ -376,6 +412,9 @@ struct DistributedOptimizer::Impl {
   std::optional<NonFiniteGradient> skipped;
   std::optional<LossScaler> scaler;
   bool overflowed = false;
+  bool in_step = false;  // Or step() has thrown.
+  int discarded = 0;     // How often zero_grad() has discarded gradients.
+  const int exceptions_at_start = std::uncaught_exceptions();
   torch::Tensor norm;  // Norm in the last step with clip_norm; a scalar of float64.
 };
 
@@ -387,7 +426,14 @@ DistributedOptimizer::DistributedOptimizer(Session& session, torch::optim::Optim
 }
 
 DistributedOptimizer::~DistributedOptimizer() {
-  std::erase(impl_->session.internals().optimizers, this);
+  auto& session = impl_->session;
+  std::erase(session.internals().optimizers, this);
+  if (std::uncaught_exceptions() > impl_->exceptions_at_start) return;
+  try {
+    impl_->check_end();
+  } catch (const std::exception&) {
+    end_job(session, "farandole", describe_error(std::current_exception(), &session));
+  }
 }
 
 void DistributedOptimizer::zero_grad() {
@@ -406,12 +452,15 @@ void DistributedOptimizer::synchronize() {
 }
 
 torch::Tensor DistributedOptimizer::step(torch::optim::Optimizer::LossClosure closure) {
-  torch::Tensor loss;
-  if (closure)
-    loss = impl_->step(closure);
-  else
-    impl_->step();
-  if (impl_->averaging && impl_->averaging->step_ended()) impl_->average_parameters(true);
+  auto loss = impl_->guarded(closure != nullptr, [&] {
+    torch::Tensor value;
+    if (closure)
+      value = impl_->step(closure);
+    else
+      impl_->step();
+    if (impl_->averaging && impl_->averaging->step_ended()) impl_->average_parameters(true);
+    return value;
+  });
   impl_->vote();
   if (!impl_->joining->under_way()) impl_->planner->step_ended();
   return loss;

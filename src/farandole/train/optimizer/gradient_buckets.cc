@@ -14,12 +14,18 @@ namespace farandole {
 
 using torch::Tensor;
 
+const char* const of_inner_step =
+    "the parameters were changed after backward, but not by step() of the DistributedOptimizer, so each rank has "
+    "used its own gradients; call step() of the DistributedOptimizer instead of the inner optimizer's, or "
+    "synchronize() before other code changes parameters";
+
 GradientBuckets::GradientBuckets(GradientReducer& reducer, DeviceReducer* device,
                                  std::vector<Tensor> parameters, int passes)
     : reducer_(reducer), device_(device), parameters_(std::move(parameters)), passes_per_step_(passes) {
   if (passes < 1) throw UserError("backward_passes_per_step must be at least 1");
   views_.resize(parameters_.size());
   passes_.assign(parameters_.size(), 0);
+  versions_.assign(parameters_.size(), 0);
   listeners_.resize(parameters_.size());
   packed_later_.resize(parameters_.size());
   for (const auto& bucket : reducer_.plan().buckets) {
@@ -66,7 +72,9 @@ bool GradientBuckets::listen_again(std::size_t i) {
 void GradientBuckets::arrived(std::size_t i) {
   if (!parameters_[i].grad().defined()) return;
   if (device_ == nullptr || !like_its_view(parameters_[i].grad(), i)) pack(i);
+  if (passes_[i] == 0) versions_[i] = static_cast<std::int64_t>(parameters_[i]._version());
   if (++passes_[i] == passes_per_step_) hand_over(i);
+  if (passes_[i] > passes_per_step_ && overtaken()) throw UserError(of_inner_step);
   if (passes_[i] > passes_per_step_)
     throw UserError(
         "a second backward came before step(); set backward_passes_per_step to the number of backward "
@@ -124,6 +132,12 @@ void GradientBuckets::finish(const std::function<void(std::size_t)>& reduced) {
 
 bool GradientBuckets::pending() const {
   return std::any_of(passes_.begin(), passes_.end(), [](int n) { return n > 0; });
+}
+
+bool GradientBuckets::overtaken() const {
+  for (std::size_t i = 0; i < parameters_.size(); ++i)
+    if (passes_[i] > 0 && static_cast<std::int64_t>(parameters_[i]._version()) != versions_[i]) return true;
+  return false;
 }
 
 bool GradientBuckets::clear() {

@@ -11,6 +11,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -22,6 +23,9 @@
 #include "farandole/train/layers/gradient_slot.h"
 
 namespace farandole {
+
+// The message of a UserError if GradientBuckets::overtaken().
+extern const char* const of_inner_step;
 
 class GradientBuckets {
  public:
@@ -43,6 +47,8 @@ class GradientBuckets {
   // Collective: every rank of the group must call this in the same order.
   bool clear();
   bool pending() const;  // Backward ran since the last finish().
+  // Since then, code outside of this class has changed a parameter in place.
+  bool overtaken() const;
   // Copies gradients that users have put in the place of a bucket's reduced gradients.
   void collect(std::size_t bucket);
 
@@ -73,7 +79,9 @@ class GradientBuckets {
   std::vector<torch::Tensor> flat_;
   std::vector<torch::Tensor> packed_later_;  // Indexed by tensor; what the reducer copies.
   const int passes_per_step_;
-  std::vector<int> passes_;          // Backward passes of this step, indexed by tensor.
+  std::vector<int> passes_;  // Backward passes of this step, indexed by tensor.
+  // Indexed by tensor: of the parameter when it got its first gradient of this step, counted by LibTorch.
+  std::vector<std::int64_t> versions_;
   std::vector<Listener> listeners_;  // Indexed by tensor.
   std::atomic<std::size_t> packed_bytes_{0};
 };

@@ -39,6 +39,7 @@ class GradientSynchronizer {
 
   bool stopping() const { return reducer_->stopping() || sparse_.stopping(); }
   bool pending() const { return buckets_->pending(); }  // Backward ran since the last finish().
+  bool overtaken() const { return buckets_->overtaken(); }
   // Waits until all gradients are reduced, on a device without the host. Calls `reduced` for each bucket, in
   // order, as soon as it is reduced.
   // Collective: every rank of the group must call this in the same order.

@@ -72,6 +72,17 @@ UntrainedParameters::UntrainedParameters(torch::optim::Optimizer& optimizer, con
   for (const auto* parameters : {&dense, &sparse})
     for (const auto& tensor : parameters->tensors) trained_.insert(tensor.unsafeGetTensorImpl());
   find();
+  std::set<const void*> in_groups;
+  for (const auto& group : optimizer_.param_groups())
+    for (const auto& parameter : group.params()) in_groups.insert(parameter.unsafeGetTensorImpl());
+  for (const auto* parameters : {&dense, &sparse})
+    for (std::size_t i = 0; i < parameters->names.size(); ++i)
+      if (!in_groups.contains(parameters->tensors[i].unsafeGetTensorImpl()))
+        throw UserError(fmt::format(
+            "DistributedOptimizer: the parameter {} requires a gradient, but the optimizer does not have it and would "
+            "never change it; give the optimizer all parameters, pass only the named parameters that it has, or call "
+            "requires_grad_(false)",
+            parameters->names[i]));
   for (const auto& parameter : untrained_)
     if (parameter.requires_grad())
       throw UserError(fmt::format(

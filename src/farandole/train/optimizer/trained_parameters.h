@@ -40,7 +40,7 @@ class UntrainedParameters {
   using NamedParameters = torch::OrderedDict<std::string, torch::Tensor>;
 
   // `optimizer` must outlive this object.
-  // Throws: UserError if such a parameter requires a gradient.
+  // Throws: UserError if such a parameter requires a gradient, or if a trained one is not in the optimizer.
   UntrainedParameters(torch::optim::Optimizer& optimizer, const NamedParameters& named,
                       const TrainedParameters& dense, const TrainedParameters& sparse);
   // Throws: UserError if such a parameter has a gradient.
