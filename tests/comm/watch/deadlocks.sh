@@ -12,7 +12,7 @@ failures=0
 expect() {
   local code=$1 ranks=$2 mistake=$3 sentence=$4 starter
   for starter in "mpirun -q" "$bin/farandole run"; do
-    env "${@:5}" timeout 110 $starter -n "$ranks" "$bin/deadlock_program" "$mistake" >out 2>err
+    env "${@:5}" timeout -k 10 110 $starter -n "$ranks" "$bin/deadlock_program" "$mistake" >out 2>err
     local ended=$?
     local lines
     lines=$(grep -cE '\] (deadlock|stall):|the job ends here' err)

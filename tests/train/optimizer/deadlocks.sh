@@ -6,7 +6,7 @@ remedy="give all ranks the same number of batches with DistributedSampler, or us
 deadlocks() {
   local starter code
   for starter in "mpirun -q -n 2" "$bin/farandole run -n 2 --"; do
-    timeout 110 $starter "$bin/deadlocking" "$1" >out 2>err
+    timeout -k 10 110 $starter "$bin/deadlocking" "$1" >out 2>err
     code=$?
     [[ $code == 64 ]] || fail "$1, $starter: exit code $code: $(<err)"
     [[ $(grep -cE "^(\[.*\] )?farandole: \[rank 0\] deadlock: $2\$" err) == 1 ]] || fail "$1, $starter: $(<err)"
