@@ -1,5 +1,5 @@
-// CPU, memory and GPU memory that the ranks have used, and what the job was given. Plain values and pure
-// functions.
+// CPU, memory and GPU memory that the ranks have used, and what the job was given. Plain values
+// and pure functions.
 // Thread safety: any thread may call this at any time.
 #pragma once
 

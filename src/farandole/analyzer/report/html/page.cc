@@ -32,8 +32,8 @@ h2{font-size:18px;margin:0 0 2px}
 .sub{color:var(--dim);margin:0 0 12px;font-size:13.5px;max-width:62em}
 section{margin:38px 0 0}
 .cards{display:grid;grid-template-columns:repeat(auto-fit,minmax(142px,1fr));gap:12px}
-.card{background:var(--card);border:1px solid var(--line);border-radius:8px;padding:12px 14px}
-.card .name{color:var(--dim);font-size:13px}.card .value{font-size:21px;font-weight:600;white-space:nowrap;font-variant-numeric:tabular-nums}
+.card{background:var(--card);border:1px solid var(--line);border-radius:8px;padding:12px}
+.card .name{color:var(--dim);font-size:13px}.card .value{font-size:20px;font-weight:600;white-space:nowrap;font-variant-numeric:tabular-nums}
 .unknown{margin:10px 0 0}
 .pairs{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,max(320px,40%)),1fr));gap:18px 28px}
 .card .more{color:var(--dim);font-size:12.5px}
