@@ -27,7 +27,7 @@ constexpr std::pair<std::string_view, std::string_view> descriptions[] = {
     {"run", "start a program on several ranks with srun or mpirun"},
     {"train", "train a model on the ranks that 'farandole run' has started"},
     {"config", "show the options of a training, and where each value comes from"},
-    {"submit", "submit a training to Slurm"},
+    {"submit", "submit a program to Slurm"},
     {"status", "say what a run is doing: step, rate, time left, checkpoint"},
     {"analyze", "report where the time of a run went"},
     {"doctor", "report why a run hung, crashed or refused to start; check an installation"},
