@@ -2,7 +2,7 @@ if(FARANDOLE_TORCH)
   foreach(example IN ITEMS launch recipe estimator)  # each alone, as users compile them
     farandole_test_program(example_${example} install/examples/${example}.cc LAYERS estimator)
   endforeach()
-  set(costs fit 130 mnist 100 bad_input 50 launch 80 exported 45 memory 25 examples 15)
+  set(costs fit 130 mnist 100 bad_input 50 launch 80 exported 60 real_tables 60 memory 25 examples 15)
   while(costs)
     list(POP_FRONT costs name cost)
     farandole_script_test(estimator.${name} estimator/${name}.sh ${cost})
