@@ -66,7 +66,8 @@ Words command_in(const Words& words) {
   return command;
 }
 
-// What farandole train or farandole fit would refuse is refused now, and not when the job has waited for its start.
+// What farandole train or farandole fit would refuse is refused now, and not when the job has waited
+// for its start.
 void check_command(const Words& command) {
   const auto own = farandole::command_of(command);
   const auto folder = farandole::program_folder();
@@ -86,8 +87,8 @@ void check_command(const Words& command) {
   throw farandole::UserError(text.substr(text.find(": ") + 2));
 }
 
-// Gives the command its run directory, which is `run_dir` or the one that the command names. `demanded`: the command
-// line has it, and not only a profile or the environment.
+// Gives the command its run directory, which is `run_dir` or the one that the command names. `demanded`: the
+// command line has it, and not only a profile or the environment.
 void take_run_dir(Request& request, const std::string& run_dir, bool demanded) {
   auto& command = request.batch.command;
   const auto own = farandole::command_of(command);

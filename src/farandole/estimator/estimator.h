@@ -35,8 +35,8 @@ struct EstimatorOptions {
   std::string model;                                    // A TorchScript file.
   std::vector<std::string> losses = {"cross_entropy"};  // One for all labels, or one for each.
   std::vector<double> loss_weights{};                   // One for each label; empty: 1.
-  // Columns; each is an input of the model, as float32 or, for NAME:int64, int64. "[a,b,c]" and "[a,b,c]:int64"
-  // are one input: a vector of the numbers of these columns.
+  // Columns; each is an input of the model, as float32 or, for NAME:int64, int64. "[a,b,c]" and
+  // "[a,b,c]:int64" are one input: a vector of the numbers of these columns.
   std::vector<std::string> features;
   // Columns. For several, the model returns a tuple with a tensor for each. Texts are classes, sorted.
   std::vector<std::string> labels;
@@ -115,7 +115,8 @@ struct Evaluation {
   // By label, of those that are classes: [true class][predicted class].
   std::map<std::string, std::vector<std::vector<std::int64_t>>> confusion;
   std::map<std::string, std::vector<std::string>> classes{};  // By label: the names of those that are texts.
-  // Rows that were left out because of a NaN (EstimatorOptions::nan), and the feature column with most of them.
+  // Rows that were left out because of a NaN (EstimatorOptions::nan), and the feature column with
+  // most of them.
   std::int64_t skipped = 0;
   std::string skipped_column{};
 };

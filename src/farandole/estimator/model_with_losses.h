@@ -44,8 +44,8 @@ class LossFunction {
 class ModelWithLosses {
  public:
   // `classes` of the labels that are texts in the table.
-  // Throws: UserError and CorruptInput if a file, a column or the number of losses is wrong, or if a loss does not
-  // work on classes.
+  // Throws: UserError and CorruptInput if a file, a column or the number of losses is wrong, or if a loss
+  // does not work on classes.
   ModelWithLosses(const std::filesystem::path& model, const DataTable& table, const EstimatorOptions& options,
                   torch::Device device = torch::kCPU, ClassNames classes = {});
 

@@ -12,8 +12,8 @@
 namespace farandole {
 
 // `what` is exported: a model or a function, for messages.
-// Throws: UserError that says what the file is, if it is a model of another kind; CorruptInput if it cannot be
-// loaded as TorchScript.
+// Throws: UserError that says what the file is, if it is a model of another kind; CorruptInput if it cannot
+// be loaded as TorchScript.
 torch::jit::Module load_script(const std::string& file, torch::Device device, const char* what);
 
 class ScriptModel {

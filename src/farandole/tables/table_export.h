@@ -16,13 +16,11 @@ enum class TableFormat { hdf5, csv, npy };
 // Throws: UserError for any other suffix.
 TableFormat format_of_output(const std::filesystem::path& file);
 
-// Writes the rows of the selection in their order to a file that appears when it is complete. HDF5 gets all
-// columns with numbers. CSV gets all columns with texts, which must fit into memory, and those with numbers; the
-// values of a column with several of them in a row are the columns NAME_0, NAME_1, …; a NaN is an empty field; and
-// for columns in `classes`, the names of the classes are written. A NumPy file holds one column.
-// Returns the number of rows.
-// Throws: UserError as format_of_output(), or if the format cannot hold the table; Error if the file cannot be
-// written.
+// Writes the rows of the selection in their order to a file that appears when it is complete. Returns their
+// number. HDF5 gets all columns with numbers. CSV gets all columns with texts, which must fit into memory,
+// and those with numbers. A column with several values in a row becomes the columns NAME_0, NAME_1, …, and a
+// NaN an empty field. For columns in `classes`, the names of the classes are written. NumPy holds one column.
+// Throws: UserError as format_of_output(), or if the format cannot hold the table; Error if writing fails.
 std::int64_t export_rows(const DataTable& table, const RowSelection& selection,
                          const std::filesystem::path& file, const ClassNames& classes = {});
 

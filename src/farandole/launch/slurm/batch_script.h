@@ -29,8 +29,8 @@ inline constexpr SbatchOption sbatch_options[] = {
 };
 
 struct BatchRequest {
-  // Options of sbatch with their values: {"nodes", "2"}. They replace the lines of the script that set the same
-  // option. An empty value only removes these lines.
+  // Options of sbatch with their values: {"nodes", "2"}. They replace the lines of the script that set the
+  // same option. An empty value only removes these lines.
   std::vector<std::pair<std::string, std::string>> options;
   std::filesystem::path programs;    // Folder of Farandole's programs.
   std::filesystem::path run_dir;     // For a program that does not name its own; empty: the command names it.
