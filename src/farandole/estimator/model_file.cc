@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstring>
 #include <fmt/format.h>
+#include <map>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -119,7 +120,23 @@ struct Pickle {
 
 Pickle scan_pickle(std::string_view text, std::size_t at) {
   Pickle pickle;
-  std::string last, before_last;  // Strings, for STACK_GLOBAL.
+  std::string last, before_last;              // Strings, for STACK_GLOBAL.
+  std::map<std::uint64_t, std::string> memo;  // Strings that the pickle uses again.
+  std::uint64_t memoized = 0;
+  bool ends_with_string = false;  // The last object is `last`.
+  const auto push = [&](std::string word) {
+    before_last = std::exchange(last, std::move(word));
+    ends_with_string = true;
+  };
+  const auto remember = [&](std::uint64_t place) {
+    if (ends_with_string) memo[place] = last;
+    ++memoized;
+  };
+  const auto recall = [&](std::uint64_t place) {
+    const auto known = memo.find(place);
+    ends_with_string = known != memo.end();
+    if (ends_with_string) push(std::string(known->second));
+  };
   const auto found = [&](const std::string& name, bool is_global) {
     if (pickle.top.empty()) pickle.top = name;
     if (is_global) pickle.globals.push_back(name);
@@ -133,10 +150,9 @@ Pickle scan_pickle(std::string_view text, std::size_t at) {
   const auto counted = [&](std::uint64_t bytes) {
     const auto word = std::string(text.substr(std::min(at, text.size()), bytes));
     at = bytes > text.size() ? text.size() : at + bytes;
-    before_last = std::exchange(last, word);
+    push(word);
   };
-  constexpr std::string_view alone(
-      "(.012NRbad}et)]losuQ\x81\x85\x86\x87\x88\x89\x8f\x90\x91\x92\x94\x97\x98"),
+  constexpr std::string_view alone("(.012NRbad}et)]losuQ\x81\x85\x86\x87\x88\x89\x8f\x90\x91\x92\x97\x98"),
       with_line("ILFSVPgp");
   while (at < text.size()) {
     const char code = text[at++];
@@ -144,6 +160,19 @@ Pickle scan_pickle(std::string_view text, std::size_t at) {
       pickle.end = at;
       break;
     }
+    if (code == '\x94') {
+      remember(memoized);
+      continue;
+    }
+    if (code == 'q' || code == 'r' || code == 'h' || code == 'j') {
+      const bool is_byte = code == 'q' || code == 'h';
+      const std::uint64_t place =
+          is_byte ? number_at<std::uint8_t>(text, at) : number_at<std::uint32_t>(text, at);
+      at += is_byte ? 1 : 4;
+      code == 'q' || code == 'r' ? remember(place) : recall(place);
+      continue;
+    }
+    ends_with_string = false;
     if (code == '}') found("dict", false);
     if (code == ']') found("list", false);
     if (alone.find(code) != alone.npos) continue;
@@ -154,11 +183,11 @@ Pickle scan_pickle(std::string_view text, std::size_t at) {
       found(module + "." + line(), true);
     } else if (code == '\x93') {
       found(before_last + "." + last, true);
-    } else if (code == 'K' || code == 'q' || code == 'h' || code == '\x80' || code == '\x82') {
+    } else if (code == 'K' || code == '\x80' || code == '\x82') {
       at += 1;
     } else if (code == 'M' || code == '\x83') {
       at += 2;
-    } else if (code == 'J' || code == 'r' || code == 'j' || code == '\x84') {
+    } else if (code == 'J' || code == '\x84') {
       at += 4;
     } else if (code == 'G' || code == '\x95') {
       at += 8;
@@ -222,7 +251,8 @@ std::optional<ModelFileKind> kind_of_archive(const PartlyRead& file) {
   return pickle ? kind_of_pickle(scan_pickle(*pickle, 0)) : std::nullopt;
 }
 
-// Before PyTorch 1.6: a number, the version and a description of the system come before the object, each pickled.
+// Before PyTorch 1.6: a number, the version and a description of the system come before the
+// object, each pickled.
 std::optional<ModelFileKind> kind_of_old_file(const PartlyRead& file) {
   const auto text = file.at(0, most_bytes);
   auto pickle = scan_pickle(text, 0);
