@@ -28,7 +28,7 @@ constexpr std::pair<std::string_view, std::string_view> descriptions[] = {
     {"train", "train a model on the ranks that 'farandole run' has started"},
     {"new", "write a small project of your own that trains at once"},
     {"config", "show the options of a training, and where each value comes from"},
-    {"submit", "submit a training to Slurm"},
+    {"submit", "submit a program to Slurm"},
     {"status", "say what a run is doing: step, rate, time left, checkpoint"},
     {"analyze", "report where the time of a run went"},
     {"doctor", "report why a run hung, crashed or refused to start; check an installation"},

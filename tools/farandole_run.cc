@@ -26,20 +26,6 @@ constexpr const char* usage =
     "  $ farandole run -n 4 -- ./program\n"
     "  $ farandole run -n 4 --run-dir RUN --trace-mpi -- ./program\n";
 
-// Options of farandole run end at "--" or at the first word that is not an option or an option's value. The
-// rest belongs to the program.
-int own_arguments(int argc, const char* const* argv) {
-  int next = 1;
-  for (; next < argc && argv[next][0] == '-' && std::string_view(argv[next]) != "--"; ++next) {
-    const std::string_view word = argv[next];
-    const bool has_value = word == "-n" || word == "--ranks" || word == "--log-dir" || word == "--run-dir" ||
-                           word == "--max-restarts" || word == "--min-ranks" || word == "--requeue" ||
-                           word == "--starter";
-    if (has_value && next + 1 < argc && std::string_view(argv[next + 1]) != "--") ++next;
-  }
-  return std::min(next, argc);
-}
-
 farandole::Starter starter_of(const std::string& name) {
   if (name == "srun") return farandole::Starter::srun;
   if (name == "mpirun") return farandole::Starter::mpirun;
@@ -53,9 +39,13 @@ int run(int argc, const char* const* argv) {
   farandole::OptionParser parser;
   parser.usage = usage;
   parser.visible.add_options()(
-      "ranks,n", po::value<int>()->notifier([&](int ranks) { request.ranks = ranks; }),
-      "number of ranks. -1 means all cores of this machine; in a Slurm job, all its tasks or else all its "
+      "ranks,n", po::value<std::string>()->notifier([&](const std::string& ranks) {
+        request.ranks = farandole::parse_ranks(ranks);
+      }),
+      "number of ranks, or all: all cores of this machine; in a Slurm job, all its tasks or else all its "
       "CPUs. The default is the number of tasks of the Slurm job, and 1 without Slurm")(
+      "nodes,N", po::value<int>()->notifier([&](int nodes) { request.nodes = nodes; }),
+      "number of nodes of the Slurm job, of which all are used; another number is refused")(
       "local", po::bool_switch(&request.local), "start all ranks on this machine, also inside a Slurm job")(
       "prefix", po::bool_switch(&request.prefix),
       "print the rank and the time before each line: [3 12:34:56.789] text")(
@@ -83,7 +73,8 @@ int run(int argc, const char* const* argv) {
       "allow more ranks than cores, which then share cores")(
       "trace-mpi", po::bool_switch(&request.trace_mpi),
       "also record the MPI calls that the program makes from C or C++, if it is linked dynamically with Open MPI");
-  const int own = own_arguments(argc, argv);
+  parser.synonyms = {{"np", "ranks"}};
+  const int own = parser.own_arguments(argc, argv);
   if (!parser.parse(own, argv)) return 0;
   if (request.max_restarts < 0) throw farandole::UserError("--max-restarts cannot be negative");
   if (request.min_ranks.value_or(1) < 1) throw farandole::UserError("--min-ranks must be 1 or more");

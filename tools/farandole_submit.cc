@@ -1,4 +1,4 @@
-// farandole submit: makes a batch script for a training, checks it with Slurm, and submits it.
+// farandole submit: makes a batch script for a program, checks it, also with Slurm, and submits it.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -18,6 +18,7 @@
 #include "farandole/base/process/program.h"
 #include "farandole/base/run/run_lease.h"
 #include "farandole/base/text/parse_number.h"
+#include "farandole/launch/launcher.h"
 #include "farandole/launch/process/child_process.h"
 #include "farandole/launch/records/launch_folder.h"
 #include "farandole/launch/slurm/batch_script.h"
@@ -27,29 +28,86 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* usage =
-    "Usage: farandole submit [OPTION]... -- train TRAIN-OPTION...\n\n"
-    "Makes a batch script for a training from slurm/train.sbatch, checks it with sbatch --test-only, and submits it.\n"
-    "The script is kept as RUN/job.sbatch, and the output of the job is in RUN/job.out. A profile may have options of\n"
-    "this command and of the training.\n\n"
+    "Usage: farandole submit [OPTION]... [--] PROGRAM [ARGUMENT...]\n\n"
+    "Makes a batch script for a program from slurm/train.sbatch, checks it, and submits it. The job is requeued if the\n"
+    "program saves a checkpoint and exits with code 75, as farandole train, farandole fit and farandole::Run do before the\n"
+    "time limit. The options of train and fit are checked first, and then those of Slurm (sbatch --test-only). The script\n"
+    "is kept as RUN/job.sbatch, and the output of the job is in RUN/job.out. A profile may have options of this command\n"
+    "and of farandole train.\n\n"
     "Examples:\n"
-    "  $ farandole submit --nodes 2 --time 4:00:00 -- train --profile mnist --data DIR --run-dir RUN\n";
+    "  $ farandole submit -N2 --time 4:00:00 -- farandole train --profile mnist --data DIR --run-dir RUN\n"
+    "  $ farandole submit -N2 --run-dir RUN -- ./program ARGUMENT\n";
 
 struct Request {
   farandole::BatchRequest batch;
-  fs::path run_dir;
+  std::filesystem::path run_dir;
   bool gpu = false;
   bool print = false;
 };
 
-fs::path run_dir_of(const std::vector<std::string>& training) {
-  std::vector<std::string> program = {"farandole", "train"};
-  program.insert(program.end(), training.begin(), training.end());
-  const auto run = farandole::find_launched_run(program, "", "", [](const char*) { return nullptr; });
-  if (run.folder.empty())
+using Words = std::vector<std::string>;
+
+// The command that each rank starts. `train` and `fit` alone mean those of Farandole.
+Words command_in(const Words& words) {
+  if (words.empty())
     throw farandole::UserError(
-        "--run-dir of the training is missing; name the folder for the files of the run on the command line, "
-        "because submit does not look for it in profiles, --set and the environment");
-  return run.folder;
+        "no program to submit; write farandole submit -N2 -- farandole train --profile mnist ..., or -- ./program ...");
+  auto command = words;
+  if (command.front() == "train" || command.front() == "fit") command.insert(command.begin(), "farandole");
+  const auto own = farandole::command_of(command);
+  if (own == "run" || own == "submit")
+    throw farandole::UserError(
+        "the batch script calls farandole run itself; write the program alone behind --");
+  if (own == "train") {  // The words of the script's own command.
+    command.erase(command.begin(),
+                  command.begin() + (fs::path(command.front()).filename() == "farandole" ? 2 : 1));
+    command.insert(command.begin(), {"farandole", "train"});
+  }
+  return command;
+}
+
+// What farandole train or farandole fit would refuse is refused now, and not when the job has waited
+// for its start.
+void check_command(const Words& command) {
+  const auto own = farandole::command_of(command);
+  const auto folder = farandole::program_folder();
+  if (own != "train" && own != "fit") {
+    farandole::require_program(command.front());
+    return;
+  }
+  farandole::require_program(folder / ("farandole-" + own));
+  Words check = {folder / (own == "train" ? "farandole-config" : "farandole-fit"), "--check"};
+  check.insert(check.end(), command.begin() + (fs::path(command.front()).filename() == "farandole" ? 2 : 1),
+               command.end());
+  const auto answer = farandole::run_command(check, std::chrono::seconds(120));
+  if (!answer || answer->exit_code == 0) return;  // It may be that only the nodes can run it.
+  if (answer->exit_code != static_cast<int>(farandole::ExitCode::user_error)) return;
+  auto text = answer->text.substr(0, answer->text.find_last_not_of('\n') + 1);
+  text = text.substr(text.rfind('\n') + 1);
+  throw farandole::UserError(text.substr(text.find(": ") + 2));
+}
+
+// Gives the command its run directory, which is `run_dir` or the one that the command names. `demanded`: the
+// command line has it, and not only a profile or the environment.
+void take_run_dir(Request& request, const std::string& run_dir, bool demanded) {
+  auto& command = request.batch.command;
+  const auto own = farandole::command_of(command);
+  const auto find = [&](const std::string& folder) {
+    return farandole::find_launched_run(command, folder, "", [](const char*) { return nullptr; }).folder;
+  };
+  request.run_dir = find("");
+  if (!request.run_dir.empty() && !demanded) return;
+  if (run_dir.empty())
+    throw farandole::UserError(
+        own == "train" ? "--run-dir of the training is missing; name the folder for the files of the run"
+                       : "--run-dir is missing; name the folder for the files of the job, before --");
+  const bool names_it = !request.run_dir.empty();
+  request.run_dir = find(run_dir);  // Refuses two different ones.
+  if (names_it) return;
+  if (own == "train" || own == "fit")
+    command.insert(command.end(), {"--run-dir", request.run_dir.string()});
+  else
+    request.batch.run_dir = request.run_dir;
 }
 
 // A name of a file for sbatch, which replaces %j and the like.
@@ -83,35 +141,47 @@ int gpus_in(const std::string& text) {
 // Returns no value after --help.
 std::optional<Request> parse(int argc, char** argv) {
   namespace po = boost::program_options;
-  const int own = static_cast<int>(std::find(argv, argv + argc, std::string_view("--")) - argv);
   Request request;
+  std::string run_dir;
   farandole::OptionParser parser;
   parser.usage = usage;
   parser.profiles = farandole::profiles_folder();
   parser.foreign.reset();  // Profiles also have options of the training.
-  for (const auto& [name, meaning] : farandole::sbatch_options)
-    parser.visible.add_options()(name, po::value<std::string>(), meaning);
-  parser.visible.add_options()("print", po::bool_switch(&request.print),
-                               "print the script instead of submitting the job");
+  parser.synonyms = {{"np", "ntasks"}, {"ranks", "ntasks"}};
+  for (const auto& [name, letter, meaning] : farandole::sbatch_options)
+    parser.visible.add_options()((std::string(name) + (*letter == '\0' ? "" : ",") + letter).c_str(),
+                                 po::value<std::string>(), meaning);
+  parser.visible.add_options()("run-dir", po::value(&run_dir),
+                               "folder for the files of the job, if the program does not name its own")(
+      "print", po::bool_switch(&request.print), "print the script instead of submitting the job");
+  const int own = parser.own_arguments(argc, argv);
   po::variables_map given;
   if (!parser.parse(own, argv, &given)) return std::nullopt;
-  for (const auto& [name, meaning] : farandole::sbatch_options)
-    if (given.count(name) != 0) request.batch.options.emplace_back(name, given[name].as<std::string>());
+  auto& options = request.batch.options;
+  for (const auto& option : farandole::sbatch_options)
+    if (given.count(option.name) != 0)
+      options.emplace_back(option.name, given[option.name].as<std::string>());
   request.gpu = given.count("gpus-per-node") != 0;
-  if (request.gpu && given.count("ntasks-per-node") == 0)
-    request.batch.options.emplace_back("ntasks-per-node",
-                                       std::to_string(gpus_in(given["gpus-per-node"].as<std::string>())));
-  if (own + 1 >= argc || std::string_view(argv[own + 1]) != "train")
-    throw farandole::UserError(
-        "no training to submit; write farandole submit --nodes 2 -- train --profile mnist ...");
-  if (given.count("profile") != 0)
-    for (const auto& name : given["profile"].as<std::vector<std::string>>())
-      request.batch.training.insert(request.batch.training.end(), {"--profile", name});
-  request.batch.training.insert(request.batch.training.end(), argv + own + 2, argv + argc);
+  if (given.count("ntasks") != 0) {  // The script's numbers would contradict it.
+    for (const auto* name : {"nodes", "ntasks-per-node"})
+      if (given.count(name) == 0) options.emplace_back(name, "");
+  } else if (request.gpu && given.count("ntasks-per-node") == 0) {
+    options.emplace_back("ntasks-per-node",
+                         std::to_string(gpus_in(given["gpus-per-node"].as<std::string>())));
+  }
+  const int program = own < argc && std::string_view(argv[own]) == "--" ? own + 1 : own;
+  auto& command = request.batch.command = command_in({argv + std::min(program, argc), argv + argc});
+  if (given.count("profile") != 0 && farandole::command_of(command) == "train") {
+    Words profiles;
+    for (const auto& name : given["profile"].as<Words>())
+      profiles.insert(profiles.end(), {"--profile", name});
+    command.insert(command.begin() + 2, profiles.begin(), profiles.end());
+  }
   request.batch.programs = farandole::program_folder();
-  request.run_dir = run_dir_of(request.batch.training);
-  request.batch.options.emplace_back("output", as_sbatch_file(request.run_dir / "job.out"));
-  request.batch.options.emplace_back("chdir", fs::current_path().string());
+  take_run_dir(request, run_dir, parser.origins["run-dir"] == "--run-dir");
+  check_command(command);
+  options.emplace_back("output", as_sbatch_file(request.run_dir / "job.out"));
+  options.emplace_back("chdir", fs::current_path().string());
   return request;
 }
 

@@ -9,7 +9,7 @@
 #include "farandole/base/log.h"
 #include "farandole/base/options.h"
 #include "farandole/base/process/program.h"
-#include "farandole/tables/table_writer.h"
+#include "farandole/tables/table_export.h"
 
 namespace farandole {
 namespace {
@@ -54,8 +54,9 @@ int run(int argc, const char* const* argv) {
   parser.usage =
       "Usage: farandole table show TABLE\n"
       "  or:  farandole table split TABLE --output FILE --output FILE... [--fractions 0.9,0.1] [--seed 1]\n\n"
-      "Shows the columns of a table, or splits its rows at random into HDF5 files. TABLE is an HDF5, CSV, NumPy or\n"
-      "IDX file, or several of them joined by commas; NAME=FILE gives the column of a NumPy or IDX file a name.\n\n"
+      "Shows the columns of a table, or splits its rows at random into files, which are HDF5 (.h5), CSV (.csv)\n"
+      "or, for one column, NumPy (.npy). TABLE is an HDF5, CSV, NumPy or IDX file, or several of them joined by commas;\n"
+      "NAME=FILE gives the column of a NumPy or IDX file a name.\n\n"
       "Examples:\n"
       "  $ farandole table show train.h5\n"
       "  $ farandole table split data.h5 --fractions 0.9,0.1 --output train.h5 --output test.h5\n";
@@ -63,7 +64,8 @@ int run(int argc, const char* const* argv) {
   parser.visible.add_options()("fractions", po::value(&fractions)->default_value(fractions),
                                "the share of the rows of each part; they add up to 1")(
       "seed", po::value(&seed)->default_value(seed), "the same seed gives the same parts")(
-      "output,o", po::value(&outputs), "the HDF5 file of each part; give one for each fraction")(
+      "output,o", po::value(&outputs),
+      "the file of each part; its suffix decides on the format; give one for each fraction")(
       "command", po::value(&command), "show or split (first positional argument)")(
       "table", po::value(&files), "the table (second positional argument)");
   parser.positional.add("command", 1).add("table", 1);
@@ -81,10 +83,13 @@ int run(int argc, const char* const* argv) {
     throw UserError(fmt::format("there are {} fractions and {} outputs; give --output for each fraction",
                                 parts.size(), outputs.size()));
   const auto selections = random_split(table->rows(), parts, seed);
-  for (const auto& name : table->other_columns())
-    farandole::log_warning("column {} of {} does not hold numbers and is left out", name, table->source());
+  std::size_t with_texts = 0;
+  for (const auto& file : outputs) with_texts += format_of_output(file) == TableFormat::csv ? 1 : 0;
+  if (with_texts < outputs.size())
+    for (const auto& name : table->other_columns())
+      farandole::log_warning("column {} of {} does not hold numbers and is left out", name, table->source());
   for (std::size_t i = 0; i < parts.size(); ++i)
-    fmt::print("{}: {} rows\n", outputs[i], write_rows(*table, selections[i], outputs[i]));
+    fmt::print("{}: {} rows\n", outputs[i], export_rows(*table, selections[i], outputs[i]));
   return 0;
 }
 

@@ -41,6 +41,7 @@ class Options : public testing::Test {
                                                     "a list");
     parser.more.add_options()("seed", po::value(&values.seed), "rarely needed");
     parser.replaced = {{"samples", "batch"}};
+    parser.synonyms = {{"minibatch", "batch"}, {"nb", "batch"}};
     parser.positional.add("word", 1);
     arguments.insert(arguments.begin(), "program");
     parser.foreign = foreign_;
@@ -170,6 +171,44 @@ TEST_F(Options, OfEarlierVersionsAreRefusedWithWhatToWriteInstead) {
   profile("old.ini", "batch = 1\nsamples = 1\n");
   EXPECT_THAT(refusal_of({"--profile", "old"}),
               HasSubstr("old.ini:2: samples does not exist any more; use batch"));
+}
+
+TEST_F(Options, SynonymsStandForTheOptionInEveryPlace) {
+  EXPECT_EQ(parse({"--minibatch", "2"}).batch, 2);
+  EXPECT_EQ(origins_.at("batch"), "--batch");
+  EXPECT_EQ(parse({"--minibatch=3"}).batch, 3);
+  EXPECT_EQ(parse({"-nb", "4"}).batch, 4);
+  EXPECT_EQ(parse({"--batch", "1", "--minibatch", "5"}).batch, 5) << "the last one counts";
+  EXPECT_EQ(parse({"--set", "minibatch=6"}).batch, 6);
+  profile("old.ini", "minibatch = 7\n");
+  EXPECT_EQ(parse({"--profile", "old"}).batch, 7);
+  EXPECT_EQ(origins_.at("batch"), (profiles_ / "old.ini").string() + ":1");
+  profile("both.ini", "minibatch = 7\nbatch = 8\n");
+  EXPECT_THAT(refusal_of({"--profile", "both"}), HasSubstr("both.ini:2: batch is given twice"));
+  const Variable old("FARANDOLE_MINIBATCH", "8");
+  EXPECT_EQ(parse({"--profile", "old"}).batch, 8);
+  EXPECT_EQ(parse({"--", "--minibatch"}).word, "--minibatch");
+}
+
+TEST(OwnArguments, EndBeforeTheOtherProgram) {
+  int ranks = 0;
+  bool local = false;
+  OptionParser parser;
+  parser.visible.add_options()("ranks,n", po::value(&ranks), "")("local", po::bool_switch(&local), "");
+  parser.synonyms = {{"np", "ranks"}};
+  const auto own = [&](std::vector<const char*> words) {
+    words.insert(words.begin(), "program");
+    return parser.own_arguments(static_cast<int>(words.size()), words.data());
+  };
+  EXPECT_EQ(own({}), 1);
+  EXPECT_EQ(own({"-n", "2", "other", "-n", "3"}), 3);
+  EXPECT_EQ(own({"-n2", "other"}), 2);
+  EXPECT_EQ(own({"-np", "2", "other"}), 3);
+  EXPECT_EQ(own({"--ranks", "2", "--local", "other"}), 4);
+  EXPECT_EQ(own({"--ranks=2", "other"}), 2);
+  EXPECT_EQ(own({"--local", "--", "other"}), 2);
+  EXPECT_EQ(own({"--ranks", "--", "other"}), 2);
+  EXPECT_EQ(own({"--ranks"}), 2);
 }
 
 TEST_F(Options, RefusalsNameTheOptionAndTheNearest) {

@@ -33,7 +33,7 @@ class RowTensorsTest : public testing::Test {
     data_.push_back(std::make_shared<Bytes>(bytes.begin(), bytes.end()));
   }
   Rows take() {
-    const RowTensors tensors(table_, options_, /*with_labels=*/true);
+    RowTensors tensors(table_, options_, /*with_labels=*/true);
     TableBatch batch{{10, 11, 12}, {}};
     for (const auto column : tensors.columns()) batch.columns.push_back(data_[column]);
     return tensors.take(std::move(batch));
@@ -57,6 +57,26 @@ TEST_F(RowTensorsTest, SkipLeavesOutTheWholeRow) {
   EXPECT_TRUE(torch::equal(rows.inputs[1], torch::tensor({7, 9}, torch::kInt64)));
   EXPECT_TRUE(torch::equal(rows.labels[0], torch::tensor({0, 3}, torch::kInt64)));
   EXPECT_TRUE(torch::equal(rows.weight, torch::tensor({1.F, 4.F})));
+}
+
+TEST_F(RowTensorsTest, ColumnsInBracketsAreOneVector) {
+  options_.nan = "skip";
+  options_.features = {"[word, pixels,weight]", "[word]:int64", "word"};
+  const auto rows = take();
+  EXPECT_TRUE(torch::equal(rows.inputs[0], torch::tensor({{7.F, 1.F, 2.F, 1.F}, {9.F, 5.F, 6.F, 4.F}})));
+  EXPECT_TRUE(torch::equal(rows.inputs[1], torch::tensor({7, 9}, torch::kInt64).unsqueeze(1)));
+  EXPECT_TRUE(torch::equal(rows.inputs[2], torch::tensor({7.F, 9.F})));
+  EXPECT_TRUE(torch::equal(rows.labels[0], torch::tensor({0, 3}, torch::kInt64)));
+  EXPECT_TRUE(torch::equal(rows.weight, torch::tensor({1.F, 4.F})));
+  options_.input_shapes = {{2, 2}, {1}, {1}};
+  EXPECT_EQ(take().inputs[0].sizes(), (std::vector<std::int64_t>{2, 2, 2}));
+  options_.input_shapes = {{5}, {1}, {1}};
+  EXPECT_THAT(
+      message_of<UserError>([&] { take(); }),
+      HasSubstr("--input-shapes [5] does not fit the columns word,pixels,weight of numbers.csv, whose rows "
+                "have shape [4]"));
+  for (const auto* wrong : {"[a,b", "a]", "[]", "[a,,b]", "", "[a,b]:int32"})
+    EXPECT_THAT(message_of<UserError>([&] { Feature::parse(wrong); }), HasSubstr(wrong)) << wrong;
 }
 
 TEST_F(RowTensorsTest, KeepLeavesTheNan) {

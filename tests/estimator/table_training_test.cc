@@ -135,6 +135,24 @@ TEST_F(RefusedFit, NamesWhatDoesNotFit) {
   EXPECT_NO_THROW(check_fit(model, table_, options_, 200));
 }
 
+TEST_F(RefusedFit, ClassesOfTextsNeedALossOfClassesAndAnOutputEach) {
+  const auto refused = [&](const std::string& loss, std::vector<std::string> names) {
+    options_.losses = {loss};
+    return message_of<UserError>([&] {
+      ModelWithLosses model(options_.model, table_, options_, torch::kCPU, {{"digit", std::move(names)}});
+      check_fit(model, table_, options_, 1);
+    });
+  };
+  EXPECT_THAT(
+      refused("mse", {"a", "b", "c"}),
+      testing::HasSubstr("column digit of train.h5 holds texts, which are classes, and --loss mse compares"));
+  EXPECT_THAT(refused("nll", {"a", "b", "c", "d"}),
+              testing::AllOf(testing::HasSubstr("column digit has 4 classes (a, b, c, d), and "),
+                             testing::HasSubstr("net.pt returns 3 outputs for each row")));
+  ModelWithLosses model(options_.model, table_, options_, torch::kCPU, {{"digit", {"a", "b", "c"}}});
+  EXPECT_NO_THROW(check_fit(model, table_, options_, 1));
+}
+
 TEST_F(RefusedFit, NamesWhatIsDamaged) {
   const auto damage = [&](const auto& change) { return refusal<CorruptInput>(change); };
   EXPECT_THAT(damage([](auto& o) { o.labels = {"wrong"}; }),

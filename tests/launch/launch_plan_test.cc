@@ -113,6 +113,31 @@ TEST(LaunchPlan, AnotherNumberThanTheJobsFitsTheJob) {
               Not(Contains("--mpi=pmix")));
 }
 
+TEST(LaunchPlan, ANumberOfNodesMustBeThatOfTheJob) {
+  LaunchRequest request;
+  const LaunchFacts facts{8, false, true, true, {}, ""};
+  const auto refusal = [&](int nodes, const Variables& variables) -> std::string {
+    request.nodes = nodes;
+    try {
+      plan(2, variables, facts, request);
+    } catch (const UserError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(refusal(2, batch), "");
+  EXPECT_THAT(refusal(3, batch), HasSubstr("-N 3: this Slurm job has 2 nodes, and all of them are used; "));
+  EXPECT_EQ(refusal(1, {}), "");
+  EXPECT_THAT(refusal(2, {}), HasSubstr("-N 2: without a Slurm job, all ranks are on this machine; "));
+}
+
+TEST(LaunchPlan, AllCoresHaveAWord) {
+  EXPECT_EQ(parse_ranks("all"), all_cores);
+  EXPECT_EQ(parse_ranks("-1"), all_cores) << "as in the version before";
+  EXPECT_EQ(parse_ranks("3"), 3);
+  EXPECT_THROW(parse_ranks("many"), UserError);
+}
+
 TEST(LaunchPlan, RanksShareCoresOnlyIfTheUserWantsIt) {
   EXPECT_THAT(refusal(9, {}), HasSubstr("9 ranks need more than the 8 cores of this machine; use -n 8"));
   EXPECT_THAT(refusal(9, batch), HasSubstr("8 cores of this job"));

@@ -13,8 +13,15 @@ for n in 1 2 4; do
   [[ $(sort "$work/out" | xargs) == "$(for ((i = 0; i < n; i++)); do echo "rank $i of $n"; done | xargs)" ]] || fail "ranks of -n $n"
   [[ $(grep -cx oops "$work/err") == "$n" ]] || fail "stderr of -n $n"
 done
-expect 0 "${run[@]}" -n -1 sh -c 'echo $OMP_NUM_THREADS'
+for all in all -1; do expect 0 "${run[@]}" -n $all sh -c 'echo $OMP_NUM_THREADS'; done
 [[ $(wc -l <"$work/out") -ge 1 && $(sort -u "$work/out") == 1 ]] || fail "-n -1: one thread on each core"
+# As users of srun and mpirun write it.
+for ranks in -n2 "-np 2" "--np 2" "-N1 -n 2"; do
+  expect 0 "${run[@]}" $ranks sh -c 'echo $OMPI_COMM_WORLD_SIZE'
+  [[ $(xargs <"$work/out") == "2 2" ]] || fail "$ranks: $(<"$work/out")"
+done
+expect 64 "${run[@]}" -N2 true
+says err '^farandole run: -N 2: without a Slurm job, all ranks are on this machine; '
 expect 0 env OMP_NUM_THREADS=7 "${run[@]}" sh -c 'echo $OMP_NUM_THREADS'
 says out '^7$'
 expect 0 "${run[@]}" -n 2 farandole --version

@@ -9,7 +9,7 @@ function(farandole_sandbox_tests row)
   endwhile()
 endfunction()
 farandole_script_test(slurm.numbers slurm/numbers.sh 5)
-farandole_sandbox_tests(1 cycles 900 requeue 500 lost_host 400 run 300 launch 200 timeline 60)
+farandole_sandbox_tests(1 cycles 900 requeue 500 lost_host 400 run 300 submit 250 launch 200 timeline 60)
 farandole_sandbox_tests(2 starts 900 doctor 450 mixed_world 400 preempt 350 sweeps 300 nodes 250)
 set_tests_properties(slurm.nodes PROPERTIES PROCESSORS 2)
 set_tests_properties(slurm.timeline PROPERTIES RUN_SERIAL TRUE)  # its verdict depends on times

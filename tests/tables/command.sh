@@ -51,6 +51,12 @@ refused 64 'no table nothing.h5' show nothing.h5
 refused 64 'add up to 0.8' split data.h5 --fractions 0.7,0.1 -o a.h5 -o b.h5
 refused 64 "'x' is not a number" split data.h5 --fractions 0.7,x -o a.h5 -o b.h5
 refused 64 '2 fractions and 1 outputs' split data.h5 -o a.h5
+refused 64 'output b.txt: the suffix decides on the format; use .h5, .csv or' split data.h5 -o a.csv -o b.txt
+[[ ! -e a.csv ]] || fail "a part was written beside one that was refused"
+# Texts stay in CSV files.
+printf 'x,name\n1,one\n2,"two, three"\n' >texts.csv
+"$bin/farandole" table split texts.csv --fractions 0.5,0.5 -o a.csv -o b.csv >out 2>err && [[ ! -s err ]] || fail "split into CSV files"
+[[ $(cat a.csv b.csv | LC_ALL=C sort | uniq -c | tr -s ' \n' ' ') == ' 1 "two, three",2 2 name,x 1 one,1 ' ]] || fail "the parts: $(cat a.csv b.csv)"
 printf 'a,b\n1,2\n1\n' >ragged.csv
 refused 65 'ragged.csv: line 3 has 1 column,' show ragged.csv
 head -c 3000 data.h5 >half.h5

@@ -10,7 +10,7 @@ printf 'epochs=3\nbatch=64\nseed=9\n' >mine.ini
 export FARANDOLE_BATCH=16
 options=(--profile mine --seed 5 --data synthetic --run-dir run --model mlp --width 16)
 "$bin/farandole" config "${options[@]}" >out 2>err || fail "config"
-for row in "--log-steps 3 $work/farandole.ini:1" "--epochs 3 $work/mine.ini:1" "--batch 16 FARANDOLE_BATCH" "--seed 5 --seed" "--lr 0.01 default"; do
+for row in "--log-steps 3 $work/farandole.ini:1" "--epochs 3 $work/mine.ini:1" "--batch-size 16 FARANDOLE_BATCH" "--seed 5 --seed" "--lr 0.01 default"; do
   tr -s ' ' <out | grep -qx -- "$row" || fail "no '$row'"
 done
 train 1 "${options[@]}" --steps 4 || fail "training"
@@ -23,5 +23,5 @@ unset FARANDOLE_PROFILE_PATH FARANDOLE_BATCH
 for profile in "$profiles"/*.ini; do
   "$bin/farandole" config --profile "$(basename "$profile" .ini)" --data synthetic --run-dir run >out 2>err || fail "$profile"
   [[ $profile != */gpu-* ]] || grep -qE -- '^ *--device +cuda ' out || fail "$profile trains on CPUs"
-  "$bin/farandole" submit --profile "$profile" --print -- train --run-dir run >out 2>err || fail "submit with $profile"
+  "$bin/farandole" submit --profile "$profile" --print -- train --data synthetic --run-dir run >out 2>err || fail "submit with $profile"
 done

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <map>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -27,7 +28,7 @@ std::string refusal(const std::string& name, const std::string& value) {
 }
 
 TEST(TrainOptions, RefusesNumbersThatCannotBe) {
-  for (const auto* name : {"lr", "momentum", "weight-decay", "clip-norm", "bucket-mb", "held-out"})
+  for (const auto* name : {"lr", "momentum", "weight-decay", "clip-norm", "bucket-mb", "validation"})
     for (const auto* value : {"inf", "-inf", "nan", "-1", "1e400"})
       EXPECT_NE(refusal(name, value).find(name), std::string::npos) << name << " " << value;
   for (const auto* name : {"epochs", "steps", "batch", "accumulate", "warmup-steps", "checkpoint-keep",
@@ -56,11 +57,14 @@ TEST(TrainOptions, CheckpointsHaveEachOptionThatDecidesWhatIsTrained) {
       "resume-optimizer", "mtbf",          "checkpoint-every", "checkpoint-keep", "timeline",
       "gpu-activity",     "recorder-mb",   "recorder-dir",     "stop-before",     "merge-limit",
       "log-steps",        "stall-seconds", "stall-abort",      "sample",          "checkpoint-keep-every"};
+  const std::map<std::string, std::string> with_older_names = {{"batch-size", "batch"},
+                                                               {"validation", "held-out"}};
   TrainOptions options;
   const auto parser = train_option_parser(options, {});
   const auto usual = config_with("--lr=0.01");
   for (const auto& name : parser.names()) {
-    auto key = name;
+    const auto older = with_older_names.find(name);
+    auto key = older == with_older_names.end() ? name : older->second;
     std::ranges::replace(key, '-', '_');
     if (std::ranges::count(others, name) > 0) {
       EXPECT_FALSE(usual.contains(key)) << name;
@@ -71,6 +75,27 @@ TEST(TrainOptions, CheckpointsHaveEachOptionThatDecidesWhatIsTrained) {
     const std::string other = value.is_string() ? "other" : value.is_boolean() ? "off" : "7";
     EXPECT_NE(config_with("--" + name + "=" + other)[key], value) << name;
   }
+}
+
+TEST(TrainOptions, AcceptsTheNamesOfTheVersionBefore) {
+  TrainOptions options;
+  const char* argv[] = {"train", "--batch=7", "--held-out", "0.3"};
+  train_option_parser(options, {}).parse(std::size(argv), argv);
+  EXPECT_EQ(options.batch, 7);
+  EXPECT_EQ(options.data.held_out, 0.3);
+}
+
+TEST(TrainOptions, FeaturesMayHaveTheBracketsOfAFit) {
+  TrainOptions options;
+  const char* argv[] = {"train", "--features", "[a,b]"};
+  train_option_parser(options, {}).parse(std::size(argv), argv);
+  EXPECT_THAT(options.data.features, testing::ElementsAre("a", "b"));
+}
+
+TEST(TrainOptions, HelpShowsFewEnoughToRead) {
+  TrainOptions options;
+  constexpr std::size_t general = 4;  // --help, --version, --profile and --set
+  EXPECT_LE(train_option_parser(options, {}).visible.options().size() + general, 40u);
 }
 
 TEST(TrainOptions, NamesTheOptionsThatDifferFromThoseOfACheckpoint) {

@@ -55,6 +55,17 @@ po::options_description all_options(const OptionParser& parser) {
   return both;
 }
 
+using Synonyms = std::map<std::string, std::string>;
+
+// The word with the option's own name: "--old=1" becomes "--new=1", and "-np" becomes "--ranks".
+std::string own_spelling(const std::string& word, const Synonyms& synonyms) {
+  const auto begin = word.find_first_not_of('-');
+  if (begin == 0 || begin == word.npos) return word;
+  const auto end = std::min(word.find('='), word.size());
+  const auto own = synonyms.find(word.substr(begin, end - begin));
+  return own == synonyms.end() ? word : "--" + own->second + word.substr(end);
+}
+
 // The names that an option can have in one place.
 struct KnownNames {
   std::vector<std::string> names;
@@ -145,7 +156,11 @@ void read_profile(const std::filesystem::path& file, const OptionParser& parser,
     try {
       std::istringstream one(line);
       auto parsed = po::parse_config_file(one, options, /*allow_unregistered=*/true);
-      for (const auto& option : parsed.options) {
+      for (auto& option : parsed.options) {
+        if (const auto own = parser.synonyms.find(option.string_key); own != parser.synonyms.end()) {
+          option.string_key = own->second;
+          option.unregistered = false;
+        }
         if (!seen.insert(option.string_key).second)
           throw UserError(where + option.string_key + " is given twice; remove one of the lines");
         const auto& foreign = parser.foreign;
@@ -194,7 +209,7 @@ void read_settings(const std::vector<std::string>& settings, const OptionParser&
     if (setting.find('=') == std::string::npos)
       throw UserError("--set " + setting + " has no value; write --set name=value");
     guarded(setting, [&] {
-      const std::vector<std::string> arguments = {"--" + setting};
+      const std::vector<std::string> arguments = {own_spelling("--" + setting, parser.synonyms)};
       const auto one = po::command_line_parser(arguments).options(options).style(style).run();
       all.options.push_back(one.options.at(0));
       all.options.back().original_tokens = {setting};
@@ -227,13 +242,15 @@ void read_profiles(const std::vector<std::string>& names, const OptionParser& pa
 
 void read_environment(const OptionParser& parser, int style, po::variables_map& found, Origins& origins) {
   const auto options = all_options(parser);
-  for (const auto& option : options.options()) {
-    auto name = "FARANDOLE_" + boost::to_upper_copy(option->long_name());
+  auto spellings = parser.synonyms;
+  for (const auto& name : names_of(options)) spellings[name] = name;
+  for (const auto& [spelling, own] : spellings) {
+    auto name = "FARANDOLE_" + boost::to_upper_copy(spelling);
     boost::replace_all(name, "-", "_");
     const auto value = variable(name);
-    if (value.empty() || option->semantic()->max_tokens() == 0) continue;
+    if (value.empty() || options.find(own, false).semantic()->max_tokens() == 0) continue;
     try {
-      const std::vector<std::string> arguments = {"--" + option->long_name() + "=" + value};
+      const std::vector<std::string> arguments = {"--" + own + "=" + value};
       store(po::command_line_parser(arguments).options(options).style(style).run(), name, found, origins);
     } catch (const po::error& error) {
       rethrow(error, name + ": ", {names_of(options), parser.replaced});
@@ -289,6 +306,20 @@ std::vector<std::string> OptionParser::names() const {
   return names_of(all_options(*this));
 }
 
+int OptionParser::own_arguments(int argc, const char* const* argv) const {
+  const auto options = all_options(*this);
+  int next = 1;
+  for (; next < argc && argv[next][0] == '-' && std::string_view(argv[next]) != "--"; ++next) {
+    const auto word = own_spelling(argv[next], synonyms);
+    const auto name = word.starts_with("--") ? word.substr(2) : word;  // Boost looks for "-n" and "ranks".
+    const auto* option = options.find_nothrow(name, false);
+    const bool has_value = option != nullptr ? option->semantic()->min_tokens() > 0
+                                             : !profiles.empty() && (name == "profile" || name == "set");
+    if (has_value && next + 1 < argc && std::string_view(argv[next + 1]) != "--") ++next;
+  }
+  return std::min(next, argc);
+}
+
 bool OptionParser::parse(int argc, const char* const* argv, po::variables_map* found) {
   const bool with_profiles = !profiles.empty();
   po::options_description common("General");
@@ -306,6 +337,8 @@ bool OptionParser::parse(int argc, const char* const* argv, po::variables_map* f
   const bool everything =
       !more.options().empty() && std::distance(help, arguments.end()) > 1 && help[1] == "all";
   if (everything) arguments.erase(help + 1);
+  for (auto word = arguments.begin(); word != arguments.end() && *word != "--"; ++word)
+    *word = own_spelling(*word, synonyms);
 
   po::variables_map local;
   auto& variables = found != nullptr ? *found : local;

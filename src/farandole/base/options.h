@@ -56,6 +56,9 @@ struct OptionParser {
   std::optional<std::vector<std::string>> foreign = std::vector<std::string>();
   // Options of earlier versions, and what to write instead.
   std::map<std::string, std::string> replaced;
+  // Other spellings of options, accepted silently wherever an option may stand: those of the version before,
+  // and those of other programs, such as "np" of mpirun, which may also be written with one dash.
+  std::map<std::string, std::string> synonyms;
 
   // After parse(): where each option has its value from, for example "--batch", "FARANDOLE_BATCH" or
   // "/usr/share/farandole/profiles/mnist.ini:3". Options that have their default are left out.
@@ -63,6 +66,10 @@ struct OptionParser {
 
   // Of all options in `visible` and `more`, in this order.
   std::vector<std::string> names() const;
+
+  // For a program that starts another one: the number of arguments before "--" or before the first word that
+  // is neither an option nor the value of one.
+  int own_arguments(int argc, const char* const* argv) const;
 
   // Fills the variables bound with po::value(&variable).
   // Returns false after it has printed the text of --help or --version to stdout.

@@ -486,6 +486,41 @@ void Hdf5Dataset::read(std::span<std::byte> out, const SeePiece& see) const {
   }
 }
 
+void Hdf5Dataset::read_texts(std::int64_t first, std::int64_t count,
+                             const std::function<void(std::string_view)>& use) const {
+  const Hdf5Lock lock;
+  const auto& check = impl_->file->check;
+  const auto stored = check(H5Dget_type(impl_->dataset.get()), H5Tclose, "H5Dget_type");
+  if (H5Tget_class(stored.get()) != H5T_STRING || impl_->shape.size() != 1)
+    throw UserError(impl_->where() + " does not have one text for each row");
+  const bool variable = check(H5Tis_variable_str(stored.get()), "H5Tis_variable_str") > 0;
+  const auto space = check(H5Dget_space(impl_->dataset.get()), H5Sclose, "H5Dget_space");
+  const hsize_t start = static_cast<hsize_t>(first), extent = static_cast<hsize_t>(count);
+  check(H5Sselect_hyperslab(space.get(), H5S_SELECT_SET, &start, nullptr, &extent, nullptr), "select rows");
+  const auto memory = check(H5Screate_simple(1, &extent, nullptr), H5Sclose, "H5Screate_simple");
+  const auto read = [&](void* to) {
+    check(H5Dread(impl_->dataset.get(), stored.get(), memory.get(), space.get(), H5P_DEFAULT, to),
+          "read texts of data set " + impl_->path);
+  };
+  if (variable) {
+    std::vector<char*> texts(extent);
+    read(texts.data());
+    for (const char* text : texts) use(text == nullptr ? "" : text);
+    check(H5Dvlen_reclaim(stored.get(), memory.get(), H5P_DEFAULT, texts.data()), "H5Dvlen_reclaim");
+    return;
+  }
+  const auto bytes = H5Tget_size(stored.get());
+  std::string texts(bytes * extent, '\0');
+  read(texts.data());
+  const bool padded = H5Tget_strpad(stored.get()) == H5T_STR_SPACEPAD;
+  for (hsize_t i = 0; i < extent; ++i) {
+    auto text = std::string_view(texts).substr(i * bytes, bytes);
+    text = text.substr(0, text.find('\0'));
+    if (padded) text = text.substr(0, text.find_last_not_of(' ') + 1);
+    use(text);
+  }
+}
+
 void Hdf5Dataset::read_rows(std::int64_t first, std::int64_t count, DType dtype,
                             std::span<std::byte> out) const {
   const bool same = impl_->dtype == dtype;

@@ -27,7 +27,7 @@ using SeePiece = std::function<void(std::span<const std::byte>)>;
 class Hdf5Dataset {
  public:
   struct Impl;
-  // Other: strings, compounds, …, which cannot be read here.
+  // Other: strings, compounds, …, of which only strings can be read here (read_texts).
   enum class Kind { integer, floating, boolean, other };
 
   const std::string& path() const;
@@ -51,6 +51,11 @@ class Hdf5Dataset {
   // Throws: UserError if the rows or the conversion do not exist.
   // Throws: CorruptInput if the data is damaged, or if whole numbers of this type cannot hold a value.
   void read_rows(std::int64_t first, std::int64_t count, DType dtype, std::span<std::byte> out) const;
+
+  // Calls `use` with each text of the rows [first, first + count), which must each have one.
+  // Throws: UserError if this is no data set with one text for each row; CorruptInput if the data is damaged.
+  void read_texts(std::int64_t first, std::int64_t count,
+                  const std::function<void(std::string_view)>& use) const;
 
   // Reads all data as stored; dtype() must have a value and `out` the exact size.
   // Throws: CorruptInput if the data is damaged.

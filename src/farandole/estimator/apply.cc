@@ -1,6 +1,7 @@
 #include "farandole/estimator/apply.h"
 
 #include <algorithm>
+#include <cstring>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <memory>
@@ -16,6 +17,7 @@
 #include "farandole/estimator/script_model.h"
 #include "farandole/estimator/store.h"
 #include "farandole/tables/formats.h"
+#include "farandole/tables/table_export.h"
 #include "farandole/tables/table_writer.h"
 #include "farandole/train/session_internals.h"
 #include "farandole/train/tensor_bytes.h"
@@ -45,9 +47,12 @@ void refuse_own_file(const std::string& files, const fs::path& output) {
 // A model of the store and the table that it is applied to, on one rank.
 class Transformation {
  public:
-  Transformation(const fs::path& run, const std::string& files, const TransformOptions& options)
-      : trained_(trained_options(run)),
+  Transformation(const fs::path& run, const std::string& files, const TransformOptions& options,
+                 TableFormat format)
+      : record_(find_fit(run.parent_path(), run.filename())),
+        trained_(trained_options(record_)),
         table_(open_table(files)),
+        names_texts_(format == TableFormat::hdf5),
         model_(run / "model.pt"),
         tensors_(*table_, trained_, /*with_labels=*/false) {
     model_.train(false);
@@ -65,14 +70,20 @@ class Transformation {
   std::int64_t rows() const { return table_->rows(); }
   const std::vector<DataColumn>& columns() const { return columns_; }
 
-  // Returns where in the file each column begins.
+  // The names of the classes whose numbers predictions are.
+  const ClassNames& predicted_classes() const { return predicted_classes_; }
+
+  // Returns where in the file each column begins. Columns that are no numbers are written now.
   std::vector<std::uint64_t> create(const std::string& files, const fs::path& file) const {
-    const bool copies = fs::exists(files) && is_hdf5(files);
-    if (!copies)
-      for (const auto& name : table_->other_columns())
-        log_warning("column {} of {} does not hold numbers and is left out", name, table_->source());
-    return create_table_file(file, columns_, table_->rows(), copies ? files : "",
-                             copies ? table_->other_columns() : std::vector<std::string>());
+    if (fs::exists(files) && is_hdf5(files))
+      return create_table_file(file, columns_, table_->rows(), files, table_->other_columns());
+    auto columns = columns_;
+    for (const auto& name : table_->other_columns())
+      if (const auto longest = longest_text(name)) columns.push_back({name, DType::uint8, {*longest}, true});
+    const auto offsets = create_table_file(file, columns, table_->rows());
+    const TableWriter writer(file, columns, offsets);
+    for (auto i = columns_.size(); i < columns.size(); ++i) write_texts(writer, i, columns[i]);
+    return {offsets.begin(), offsets.begin() + static_cast<std::ptrdiff_t>(columns_.size())};
   }
 
   // Computes and writes the share of this rank.
@@ -101,10 +112,43 @@ class Transformation {
   }
 
  private:
-  static EstimatorOptions trained_options(const fs::path& run) {
-    auto options = options_from_json(find_fit(run.parent_path(), run.filename()).options);
+  static EstimatorOptions trained_options(const FitRecord& record) {
+    auto options = options_from_json(record.options);
     options.nan = "keep";  // Every row of the table stays.
     return options;
+  }
+
+  // Returns nothing for a column that holds no texts, which is left out.
+  std::optional<std::int64_t> longest_text(const std::string& name) const {
+    std::size_t longest = 1;
+    try {
+      table_->read_text(name, [&](std::string_view text) { longest = std::max(longest, text.size()); });
+    } catch (const UserError&) {
+      log_warning("column {} of {} holds neither numbers nor texts and is left out", name, table_->source());
+      return std::nullopt;
+    }
+    return static_cast<std::int64_t>(longest);
+  }
+
+  void write_texts(const TableWriter& writer, std::size_t column, const DataColumn& texts) const {
+    constexpr std::size_t rows_at_once = 65536;
+    const auto width = texts.row_bytes();
+    std::vector<std::byte> bytes;
+    std::int64_t first = 0;
+    const auto flush = [&] {
+      writer.write(column, first, bytes);
+      first += static_cast<std::int64_t>(bytes.size() / width);
+      bytes.clear();
+    };
+    std::vector<std::string> read;  // Nothing may be thrown while the table is read.
+    table_->read_text(texts.name, [&](std::string_view text) { read.emplace_back(text); });
+    for (const auto& text : read) {
+      const auto at = bytes.size();
+      bytes.resize(at + width);
+      std::memcpy(bytes.data() + at, text.data(), std::min(text.size(), width));
+      if (bytes.size() >= rows_at_once * width) flush();
+    }
+    flush();
   }
 
   std::vector<torch::Tensor> outputs_of(TableBatch batch) {
@@ -126,14 +170,26 @@ class Transformation {
       throw UserError(fmt::format("{} does not return one output for each row", model_.file()));
     const auto& name = trained_.labels[label];
     auto shape = example.sizes().slice(1).vec();
-    add_column({name + "__output", DType::float32, shape});
+    const auto classes = record_.classes.find(name);
+    const bool has_names = classes != record_.classes.end();
+    add_column({name + "__output", DType::float32, shape, false,
+                has_names ? classes->second : std::vector<std::string>()});
+    predicted_names_.push_back(nullptr);
     // If there are several labels, only those that are classes have a prediction.
     const auto& loss = trained_.losses[trained_.losses.size() == 1 ? 0 : label];
     predicted_.push_back(argmax && !shape.empty() &&
                          (trained_.labels.size() == 1 || loss == "nll" || loss == "cross_entropy"));
     if (!predicted_.back()) return;
     shape.erase(shape.begin());
-    add_column({name + "__prediction", DType::int64, shape});
+    if (!has_names || !names_texts_) {
+      add_column({name + "__prediction", DType::int64, shape});
+      if (has_names) predicted_classes_[name + "__prediction"] = classes->second;
+      return;
+    }
+    predicted_names_.back() = &classes->second;
+    std::size_t longest = 1;
+    for (const auto& text : classes->second) longest = std::max(longest, text.size());
+    add_column({name + "__prediction", DType::uint8, {static_cast<std::int64_t>(longest)}, true});
   }
 
   void add_column(DataColumn column) {
@@ -154,20 +210,50 @@ class Transformation {
             "{} returns outputs of shape [{}] for {} rows, and of shape [1, {}] for one", model_.file(),
             fmt::join(result.sizes(), ", "), rows, fmt::join(columns_[column].shape, ", ")));
       writer.write(column++, first, bytes_in(result));
-      if (predicted_[i]) writer.write(column++, first, bytes_in(result.argmax(1).contiguous()));
+      if (!predicted_[i]) continue;
+      const auto classes = result.argmax(1).contiguous();
+      if (predicted_names_[i] == nullptr)
+        writer.write(column, first, bytes_in(classes));
+      else
+        writer.write(column, first, texts_of(classes, *predicted_names_[i], columns_[column].row_bytes()));
+      ++column;
     }
   }
 
+  static std::vector<std::byte> texts_of(const torch::Tensor& classes, const std::vector<std::string>& names,
+                                         std::size_t width) {
+    std::vector<std::byte> bytes(static_cast<std::size_t>(classes.numel()) * width);
+    for (std::int64_t i = 0; i < classes.numel(); ++i) {
+      const auto& name = names.at(static_cast<std::size_t>(classes.data_ptr<std::int64_t>()[i]));
+      std::memcpy(bytes.data() + static_cast<std::size_t>(i) * width, name.data(), name.size());
+    }
+    return bytes;
+  }
+
+  const FitRecord record_;
   const EstimatorOptions trained_;
   std::shared_ptr<const DataTable> table_;
+  const bool names_texts_;  // Predictions of classes with names are these names, and not numbers.
   ScriptModel model_;
   RowTensors tensors_;
   std::vector<DataColumn> columns_ = table_->columns();  // Columns of the output.
-  std::vector<bool> predicted_;                          // For each label: whether it has a prediction.
+  // For each label: whether it has a prediction, and the names that are written instead of its numbers.
+  std::vector<bool> predicted_;
+  std::vector<const std::vector<std::string>*> predicted_names_;
+  ClassNames predicted_classes_;
   std::int64_t batch_ = 1;
 };
 
 }  // namespace
+
+TableFormat format_of_transform(const fs::path& output) {
+  const auto format = format_of_output(output);
+  if (format == TableFormat::npy)
+    throw UserError(
+        fmt::format("--output {}: a NumPy file has one column, and the output has several; use .h5 or .csv",
+                    output.string()));
+  return format;
+}
 
 std::int64_t transform_on_rank(Session& session, const fs::path& own_run, const std::string& files,
                                const fs::path& output, const TransformOptions& options) {
@@ -176,13 +262,18 @@ std::int64_t transform_on_rank(Session& session, const fs::path& own_run, const 
   std::vector<std::uint64_t> offsets;
   std::optional<AtomicFile> file;  // of rank 0
   std::string place;
+  auto format = TableFormat::hdf5;
   session.together([&] {
-    transformation = std::make_unique<Transformation>(run, files, options);
+    format = format_of_transform(output);
+    transformation = std::make_unique<Transformation>(run, files, options, format);
     if (session.rank() == 0) refuse_own_file(files, output);
   });
   session.together([&] {
     if (session.rank() != 0) return;
-    place = file.emplace(output).temporary().string();
+    // The ranks write HDF5 together, from which rank 0 makes any other file at the end.
+    place = file.emplace(format == TableFormat::hdf5 ? output : fs::path(output.string() + ".h5"))
+                .temporary()
+                .string();
     offsets = transformation->create(files, place);
   });
   session.broadcast(place);
@@ -192,7 +283,10 @@ std::int64_t transform_on_rank(Session& session, const fs::path& own_run, const 
   session.together(
       [&] { transformation->write(session, TableWriter(place, transformation->columns(), offsets)); });
   session.together([&] {
-    if (file) file->publish();
+    if (!file) return;
+    if (format == TableFormat::hdf5) return file->publish();
+    export_rows(*open_table(std::vector<TableFile>{{"", place}}), RowSelection(), output,
+                transformation->predicted_classes());
   });
   return transformation->rows();
 }
@@ -201,20 +295,24 @@ Evaluation evaluate_on_rank(Session& session, const std::filesystem::path& own_r
                             const TransformOptions& options) {
   const auto run = run_of_rank_0(session, own_run);
   EstimatorOptions trained;
+  FitRecord record;
   std::shared_ptr<const DataTable> table;
   std::unique_ptr<ModelWithLosses> model;
   std::unique_ptr<Scores> scores;
   session.together([&] {
-    trained = options_from_json(find_fit(run.parent_path(), run.filename()).options);
-    table = open_table(files);
-    model = std::make_unique<ModelWithLosses>(run / "model.pt", *table, trained);
+    record = find_fit(run.parent_path(), run.filename());
+    trained = options_from_json(record.options);
+    std::vector<std::string> texts;
+    for (const auto& [label, names] : record.classes) texts.push_back(label);
+    table = number_classes(open_table(files), texts, record.classes);
+    model = std::make_unique<ModelWithLosses>(run / "model.pt", *table, trained, torch::kCPU, record.classes);
     model->model().train(false);
     scores = std::make_unique<Scores>(ScoreOptions{trained.labels, model->classifies(), options.metrics,
                                                    options.metric_functions, /*all=*/true});
   });
   session.together([&] {
     const torch::NoGradGuard no_grad;
-    const auto& tensors = model->tensors();
+    auto& tensors = model->tensors();
     TableReader reader(*table, RowSelection(),
                        {.columns = tensors.columns(),
                         .batch = rows_per_pass(options.batch, tensors.row_bytes()),
@@ -224,22 +322,38 @@ Evaluation evaluate_on_rank(Session& session, const std::filesystem::path& own_r
     reader.start(0);
     scores->add(*model, reader);
   });
-  return scores->reduce(session);
+  auto evaluation = scores->reduce(session);
+  evaluation.classes = record.classes;
+  const auto skipped = model->tensors().take_skipped(session);
+  evaluation.skipped = skipped.rows;
+  if (skipped.rows > 0) evaluation.skipped_column = skipped.column;
+  return evaluation;
 }
 
 std::string evaluation_to_json(const Evaluation& evaluation) {
   Json json = {{"rows", evaluation.rows}, {"loss", evaluation.loss}};
   for (const auto& [name, value] : evaluation.metrics) json[name] = value;
+  if (evaluation.skipped > 0) {
+    json["skipped"] = evaluation.skipped;
+    json["skipped_column"] = evaluation.skipped_column;
+  }
   if (!evaluation.confusion.empty()) json["confusion"] = evaluation.confusion;
+  if (!evaluation.classes.empty()) json["classes"] = evaluation.classes;
   return json_text(json);
 }
 
 Evaluation evaluation_from_json(const std::string& text) {
   const auto json = parse_json(text);
-  Evaluation evaluation{json.at("rows"), number_from(json.at("loss")), {}, {}};
+  Evaluation evaluation;
+  evaluation.rows = json.at("rows");
+  evaluation.loss = number_from(json.at("loss"));
   for (const auto& [name, value] : json.items())
-    if (name != "rows" && name != "loss" && !value.is_object()) evaluation.metrics[name] = number_from(value);
+    if (name != "rows" && name != "loss" && !name.starts_with("skipped") && !value.is_object())
+      evaluation.metrics[name] = number_from(value);
   if (json.contains("confusion")) evaluation.confusion = json["confusion"];
+  if (json.contains("classes")) evaluation.classes = json["classes"];
+  evaluation.skipped = json.value("skipped", std::int64_t{0});
+  evaluation.skipped_column = json.value("skipped_column", "");
   return evaluation;
 }
 

@@ -6,8 +6,12 @@
 #include <string>
 
 #include "farandole/estimator/estimator.h"
+#include "farandole/tables/table_export.h"
 
 namespace farandole {
+
+// Throws: UserError if a transformation cannot write such a file.
+TableFormat format_of_transform(const std::filesystem::path& output);
 
 // Each rank computes and writes an equal share of the rows, batch by batch: the table may be larger than
 // memory. Returns the number of rows of the table.

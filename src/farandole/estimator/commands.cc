@@ -16,7 +16,10 @@
 #include "farandole/estimator/estimator.h"
 #include "farandole/estimator/fit.h"
 #include "farandole/estimator/launch.h"
+#include "farandole/estimator/model_file.h"
 #include "farandole/estimator/store.h"
+#include "farandole/launch/launch_plan.h"
+#include "farandole/launch/process/machine.h"
 #include "farandole/launch/stop_request.h"
 
 namespace farandole {
@@ -26,16 +29,35 @@ namespace po = boost::program_options;
 
 // What fit, transform and evaluate have in common.
 struct CommandOptions {
-  int ranks = 1;
-  std::string table, store = "runs", run;
+  std::string np = "1", table, store = "runs", run, run_dir;
+  bool local = false;
+  int ranks = 1;  // As LaunchOptions::np.
 
   void add_to(OptionParser& parser) {
-    parser.visible.add_options()(
-        "ranks,n", po::value(&ranks)->default_value(ranks),
-        "number of ranks; 0: all tasks of the Slurm job, or all cores; -N: N ranks on this machine")(
+    parser.synonyms = {{"np", "ranks"}, {"labels", "label"}};
+    parser.visible.add_options()("ranks,n", po::value(&np)->default_value(np),
+                                 "number of ranks, or all: all tasks of the Slurm job, or all cores")(
+        "local", po::bool_switch(&local), "start all ranks on this machine, also inside a Slurm job")(
         "table", po::value(&table), "HDF5, CSV, NumPy or IDX file, or several of them joined by commas")(
         "store", po::value(&store)->default_value(store), "folder with a run directory for each fit")(
-        "run", po::value(&run), "id of a run in the store");
+        "run", po::value(&run), "id of a run in the store")(
+        "run-dir", po::value(&run_dir), "run directory of the fit, instead of --store and --run");
+  }
+  // Parses, and takes what several options say together. Returns false after --help.
+  bool parse(OptionParser& parser, int argc, const char* const* argv) {
+    po::variables_map given;
+    if (!parser.parse(argc, argv, &given)) return false;
+    // In the version before, 0 meant all, and -3 three ranks on this machine.
+    const int number = np == "all" ? 0 : parse_ranks(np);
+    ranks = local && number == 0 ? -usable_cores() : local ? -std::abs(number) : number;
+    if (run_dir.empty()) return true;
+    if (!given["store"].defaulted() || !run.empty())
+      throw UserError("--run-dir is instead of --store and --run; give only one of them");
+    auto folder = std::filesystem::path(run_dir).lexically_normal();
+    if (!folder.has_filename()) folder = folder.parent_path();
+    run = folder.filename();
+    store = folder.has_parent_path() ? folder.parent_path().string() : ".";
+    return true;
   }
 };
 
@@ -47,6 +69,20 @@ std::vector<std::string> split_words(const std::string& text, char separator) {
     begin = end + 1;
   }
   return words;
+}
+
+// The commas within brackets belong to a feature.
+std::vector<std::string> split_features(const std::string& text) {
+  std::vector<std::string> features;
+  bool joins = false;
+  for (const auto& word : split_words(text, ',')) {
+    if (joins)
+      features.back() += "," + word;
+    else
+      features.push_back(word);
+    joins = features.back().starts_with('[') && features.back().find(']') == std::string::npos;
+  }
+  return features;
 }
 
 std::vector<std::vector<std::int64_t>> parse_shapes(const std::string& text) {
@@ -93,15 +129,20 @@ int run_command(const std::string& name, int argc, const char* const* argv, cons
 
 void print_evaluation(const Evaluation& evaluation, const std::string& format) {
   if (format == "json") return fmt::print("{}\n", evaluation_to_json(evaluation));
-  fmt::print("{:<12} {}\n{:<12} {:.6g}\n", "rows", evaluation.rows, "loss", evaluation.loss);
+  fmt::print("{:<12} {}\n", "rows", evaluation.rows);
+  if (evaluation.skipped > 0)
+    fmt::print("{:<12} {} because of a NaN, most of them in column {}\n", "left out", evaluation.skipped,
+               evaluation.skipped_column);
+  fmt::print("{:<12} {:.6g}\n", "loss", evaluation.loss);
   for (const auto& [metric, value] : evaluation.metrics) fmt::print("{:<12} {:.6g}\n", metric, value);
   constexpr std::size_t most = 20;  // Classes that fit on a terminal.
   for (const auto& [label, rows] : evaluation.confusion) {
     if (rows.size() > most) continue;
     fmt::print("\nconfusion of {}: a row for each true class, a column for each predicted class\n", label);
-    for (const auto& row : rows) {
-      for (const auto count : row) fmt::print("{:>7}", count);
-      fmt::print("\n");
+    const auto names = evaluation.classes.find(label);
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      for (const auto count : rows[i]) fmt::print("{:>7}", count);
+      fmt::print("{}\n", names == evaluation.classes.end() ? "" : "  " + names->second.at(i));
     }
   }
 }
@@ -168,9 +209,11 @@ std::optional<FitArguments> parse_fit(int argc, const char* const* argv) {
       "nll, cross_entropy, mse, l1, smooth_l1, huber, bce, bce_with_logits, or a TorchScript file; one, or one for "
       "each label")("loss-weights", po::value(&weights), "weight of each label's loss, for example 1,0.5")(
       "features", po::value(&features),
-      "columns that are the inputs of the model; NAME:int64 stays whole numbers")(
+      "columns that are the inputs of the model; NAME:int64 stays whole numbers; \"[a,b,c]\" is one input, a vector of the "
+      "numbers of these columns")(
       "label", po::value(&labels),
-      "column of the labels; for several columns, the model returns a tuple with a tensor for each")(
+      "column of the labels, of numbers or of texts, which are classes; for several columns, the model returns a tuple "
+      "with a tensor for each")(
       "input-shapes", po::value(&shapes),
       "shape of one row of each feature, for example 1,28,28; separate them with semicolons")(
       "sample-weight", po::value(&o.sample_weight), "column with the weight of each row")(
@@ -226,9 +269,10 @@ std::optional<FitArguments> parse_fit(int argc, const char* const* argv) {
       "tensorboard", po::bool_switch(&o.tensorboard), "also write the metrics for TensorBoard")(
       "prometheus", po::value(&o.prometheus),
       "folder in which each rank also writes its metrics for the textfile collector of Prometheus's node exporter")(
-      "verbose", po::value(&o.verbose)->default_value(o.verbose), "0: print nothing");
-  if (!parser.parse(argc, argv)) return std::nullopt;
-  o.features = split_words(features, ',');
+      "verbose", po::value(&o.verbose)->default_value(o.verbose), "0: print nothing")(
+      "check", po::bool_switch(&arguments.only_checks), "only check these options, and train nothing");
+  if (!common.parse(parser, argc, argv)) return std::nullopt;
+  o.features = split_features(features);
   o.labels = split_words(labels, ',');
   o.losses = split_words(losses, ',');
   o.loss_weights = parse_weights(weights);
@@ -238,6 +282,7 @@ std::optional<FitArguments> parse_fit(int argc, const char* const* argv) {
   o.store = common.store;
   o.run = common.run;
   o.check();
+  if (std::filesystem::is_regular_file(o.model)) refuse_other_models(o.model, "model");
   arguments.table = common.table;
   return arguments;
 }
@@ -254,6 +299,7 @@ int fit_command(int argc, const char* const* argv) {
         arguments = *std::move(given);
         common.table = arguments.table;
         common.ranks = arguments.options.num_proc;
+        if (arguments.only_checks && !common.table.empty()) return false;
         if (is_rank()) stop.emplace();
         return true;
       },
@@ -271,21 +317,23 @@ int transform_command(int argc, const char* const* argv) {
   OptionParser parser;
   parser.usage =
       "Usage: farandole transform --store STORE [--run ID] --table TABLE --output FILE [-n N] [--argmax]\n\n"
-      "Applies a trained model to a table. The output has all columns of the table and a column LABEL__output. Without\n"
-      "--run, the run that ended last is used.\n\n"
+      "Applies a trained model to a table. The output, an .h5 or .csv file, has all columns of the table and a column\n"
+      "LABEL__output. Without --run or --run-dir, the run that ended last is used.\n\n"
       "Examples:\n"
       "  $ farandole transform --store runs --table test.h5 --output out.h5\n";
   common.add_to(parser);
-  parser.visible.add_options()("output,o", po::value(&output), "HDF5 file to write")(
-      "argmax", po::bool_switch(&o.argmax), "also add LABEL__prediction, the class with the highest output")(
+  parser.visible.add_options()("output,o", po::value(&output), "file to write: .h5, or .csv")(
+      "argmax", po::bool_switch(&o.argmax),
+      "also add LABEL__prediction, the class with the highest output, by its name if the labels are texts")(
       "batch-size", po::value(&o.batch)->default_value(o.batch),
       "rows per rank and forward pass; 0: as many as 16 MiB hold, and 256 at most");
   std::optional<TrainedModel> model;
   return run_command(
       "farandole transform", argc, argv, common,
       [&] {
-        if (!parser.parse(argc, argv)) return false;
+        if (!common.parse(parser, argc, argv)) return false;
         if (output.empty()) throw UserError("no output given; name a file with --output");
+        format_of_transform(output);
         if (o.batch < 0) throw UserError("--batch-size cannot be negative");
         model.emplace(common.store, common.run);
         return true;
@@ -319,7 +367,7 @@ int evaluate_command(int argc, const char* const* argv) {
   return run_command(
       "farandole evaluate", argc, argv, common,
       [&] {
-        if (!parser.parse(argc, argv)) return false;
+        if (!common.parse(parser, argc, argv)) return false;
         check_format(format);
         o.metrics = split_words(metrics, ',');
         if (o.batch < 0) throw UserError("--batch-size cannot be negative");

@@ -10,6 +10,7 @@
 #include "farandole/estimator/apply.h"
 #include "farandole/estimator/fit.h"
 #include "farandole/estimator/launch.h"
+#include "farandole/estimator/rows.h"
 #include "farandole/estimator/store.h"
 #include "farandole/train/run/checkpoint_schedule.h"
 
@@ -32,6 +33,7 @@ void require_option(bool good, const std::string& message) {
 void EstimatorOptions::check() const {
   require_option(!model.empty(), "no model given; name a TorchScript file with --model");
   require_option(!features.empty(), "no features given; name columns with --features");
+  for (const auto& feature : features) Feature::parse(feature);
   require_option(!labels.empty(), "no label given; name a column with --label");
   const auto given = [](const char* option, std::size_t values, std::size_t for_labels) {
     return fmt::format("{} has {} values for {} label{}; give one for each", option, values, for_labels,

@@ -35,9 +35,11 @@ struct EstimatorOptions {
   std::string model;                                    // A TorchScript file.
   std::vector<std::string> losses = {"cross_entropy"};  // One for all labels, or one for each.
   std::vector<double> loss_weights{};                   // One for each label; empty: 1.
-  std::vector<std::string>
-      features;  // Columns; each is an input of the model, as float32 or, for NAME:int64, int64.
-  std::vector<std::string> labels;  // Columns. For several, the model returns a tuple with a tensor for each.
+  // Columns; each is an input of the model, as float32 or, for NAME:int64, int64. "[a,b,c]" and
+  // "[a,b,c]:int64" are one input: a vector of the numbers of these columns.
+  std::vector<std::string> features;
+  // Columns. For several, the model returns a tuple with a tensor for each. Texts are classes, sorted.
+  std::vector<std::string> labels;
   // Shape of one row of each feature for the model; empty: as in the table.
   std::vector<std::vector<std::int64_t>> input_shapes{};
   std::string sample_weight{};  // A column; empty: all rows weigh 1.
@@ -99,7 +101,8 @@ struct EstimatorOptions {
 struct TransformOptions {
   int num_proc = 1;
   std::int64_t batch = 0;  // Rows per rank and forward pass; 0: as many as 16 MiB hold, and 256 at most.
-  bool argmax = false;     // Adds <label>__prediction: the class with the highest output.
+  bool argmax =
+      false;  // Adds <label>__prediction: the class with the highest output, by its name if it has one.
   // More metrics for evaluate(), as EstimatorOptions::metrics and metric_functions.
   std::vector<std::string> metrics{};
   std::map<std::string, MetricFunction> metric_functions{};
@@ -113,6 +116,11 @@ struct Evaluation {
   std::map<std::string, double> metrics;
   // By label, of those that are classes: [true class][predicted class].
   std::map<std::string, std::vector<std::vector<std::int64_t>>> confusion;
+  std::map<std::string, std::vector<std::string>> classes{};  // By label: the names of those that are texts.
+  // Rows that were left out because of a NaN (EstimatorOptions::nan), and the feature column with
+  // most of them.
+  std::int64_t skipped = 0;
+  std::string skipped_column{};
 };
 
 // A run of the store whose training has ended.
@@ -134,7 +142,7 @@ class TrainedModel {
   // Throws: Error with the message of the rank that failed first, also if model and table do
   // not fit together.
   //
-  // Writes all columns of the table and <label>__output to an HDF5 file. Returns the number of rows.
+  // Writes all columns of the table and <label>__output to an .h5 or .csv file. Returns the number of rows.
   std::int64_t transform(const std::string& table, const std::filesystem::path& output,
                          const TransformOptions& options = {}) const;
   // Returns the loss and the metrics on the rows of the table.

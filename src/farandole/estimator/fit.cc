@@ -61,15 +61,33 @@ ExitCode fit_on_rank(Session& session, const EstimatorOptions& options, const st
   FitRecord record;
   std::string folder;
   std::optional<RunDirectory> directory;
+  ClassNames classes;
+  std::string shared_classes;
   session.use_device(options.device);
   session.together([&] {
     table = open_table(files);
-    model = std::make_unique<ModelWithLosses>(options.model, *table, options, session.device());
+    if (session.rank() != 0) return;
+    table = number_classes(table, options.labels, classes);
+    shared_classes = exact_json_text(classes);
+  });
+  session.broadcast(shared_classes);
+  session.together([&] {
+    if (session.rank() != 0) {
+      classes = parse_json(shared_classes).get<ClassNames>();
+      table = number_classes(table, options.labels, classes);
+    }
+    model = std::make_unique<ModelWithLosses>(options.model, *table, options, session.device(), classes);
     check_fit(*model, *table, options, session.size());
   });
   session.together([&] {
     if (session.rank() != 0) return;
     record = open_fit(options, files);
+    if (!record.history.empty() && record.classes != classes)
+      throw UserError(
+          fmt::format("the classes of the labels in {} are not those with which run {} was trained; use the "
+                      "same table, or another --run",
+                      files, record.id));
+    record.classes = classes;
     directory.emplace(record.folder);
     session.internals().take_lease(record.folder);
     folder = record.folder.string();

@@ -13,7 +13,8 @@ namespace farandole {
 
 struct FitArguments {
   EstimatorOptions options;
-  std::string table;  // Empty if none is given.
+  std::string table;         // Empty if none is given.
+  bool only_checks = false;  // The options were to be checked.
 };
 // Parses a command line. Returns std::nullopt after it has printed the text of --help or --version.
 // Throws: UserError as OptionParser and EstimatorOptions::check().

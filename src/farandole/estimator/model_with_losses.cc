@@ -13,14 +13,39 @@
 namespace farandole {
 
 ModelWithLosses::ModelWithLosses(const std::filesystem::path& model, const DataTable& table,
-                                 const EstimatorOptions& options, torch::Device device)
-    : options_(options), device_(device), model_(model, device), tensors_(table, options, true) {
-  for (std::size_t i = 0; i < options.labels.size(); ++i)
+                                 const EstimatorOptions& options, torch::Device device, ClassNames classes)
+    : options_(options),
+      device_(device),
+      classes_(std::move(classes)),
+      model_(model, device),
+      tensors_(table, options, true) {
+  for (std::size_t i = 0; i < options.labels.size(); ++i) {
     losses_.emplace_back(options.losses.size() == 1 ? options.losses.front() : options.losses.at(i), "loss",
                          device);
+    if (classes_.contains(options.labels[i]) && losses_.back().compares_numbers())
+      throw UserError(
+          fmt::format("column {} of {} holds texts, which are classes, and --loss {} compares numbers; use "
+                      "--loss cross_entropy or nll, or another label",
+                      options.labels[i], table.source(), losses_.back().name()));
+  }
 }
 
-Rows ModelWithLosses::take(TableBatch batch) const {
+// Throws: UserError if the model does not have an output for each class.
+void ModelWithLosses::check_classes(const torch::Tensor& output, std::size_t label) const {
+  const auto classes = classes_.find(options_.labels[label]);
+  if (classes == classes_.end() || output.dim() < 2) return;
+  const auto& names = classes->second;
+  if (names.size() == static_cast<std::size_t>(output.size(1))) return;
+  constexpr std::size_t most_shown = 10;
+  const auto shown = static_cast<std::ptrdiff_t>(std::min(names.size(), most_shown));
+  throw UserError(fmt::format(
+      "column {} has {} classes ({}{}), and {} returns {} outputs for each row; export a model with "
+      "an output for each class",
+      classes->first, names.size(), fmt::join(names.begin(), names.begin() + shown, ", "),
+      names.size() > most_shown ? ", …" : "", model_.file(), output.size(1)));
+}
+
+Rows ModelWithLosses::take(TableBatch batch) {
   auto rows = tensors_.take(std::move(batch));
   for (auto& input : rows.inputs) input = input.to(device_);
   for (auto& label : rows.labels) label = label.to(device_);
@@ -36,6 +61,7 @@ ModelWithLosses::Losses ModelWithLosses::of(const Rows& rows) {
   for (std::size_t i = 0; i < losses_.size(); ++i) {
     auto& loss = losses_[i];
     const auto& output = result.outputs[i];
+    if (loss.classifies()) check_classes(output, i);
     if (loss.classifies()) tensors_.check_labels(output, rows, i);
     const auto& label = result.labels.emplace_back(loss.labels(rows.labels[i], output));
     auto of_rows = loss.of_rows(output, label);
@@ -70,13 +96,11 @@ LossFunction::LossFunction(const std::string& name, const char* what, torch::Dev
   if (!std::filesystem::is_regular_file(name))
     throw UserError(fmt::format("there is no {} {}; the losses are {} and TorchScript files", what, name,
                                 fmt::join(loss_names, ", ")));
-  try {
-    script_ = torch::jit::load(name, device);
-  } catch (const c10::Error& error) {
-    throw CorruptInput(fmt::format(
-        "{} cannot be loaded as TorchScript ({}); export it with torch.jit.script(function).save(FILE)", name,
-        brief(error)));
-  }
+  script_ = load_script(name, device, "function");
+}
+
+bool LossFunction::compares_numbers() const {
+  return name_ == "mse" || name_ == "l1" || name_ == "smooth_l1" || name_ == "huber";
 }
 
 torch::Tensor LossFunction::labels(const torch::Tensor& raw, const torch::Tensor& output) const {

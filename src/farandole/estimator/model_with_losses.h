@@ -12,6 +12,7 @@
 
 #include "farandole/estimator/rows.h"
 #include "farandole/estimator/script_model.h"
+#include "farandole/tables/class_columns.h"
 
 namespace farandole {
 
@@ -27,6 +28,7 @@ class LossFunction {
 
   // Whether labels are classes, and outputs have a value for each class along dimension 1.
   bool classifies() const { return name_ == "nll" || name_ == "cross_entropy"; }
+  bool compares_numbers() const;  // A class has no number to compare.
   // Returns the loss of each row, or a scalar for a script that returns the mean.
   // Throws: UserError if the shapes of outputs and labels differ.
   torch::Tensor of_rows(const torch::Tensor& output, const torch::Tensor& label);
@@ -41,9 +43,11 @@ class LossFunction {
 
 class ModelWithLosses {
  public:
-  // Throws: UserError and CorruptInput if a file, a column or the number of losses is wrong.
+  // `classes` of the labels that are texts in the table.
+  // Throws: UserError and CorruptInput if a file, a column or the number of losses is wrong, or if a loss
+  // does not work on classes.
   ModelWithLosses(const std::filesystem::path& model, const DataTable& table, const EstimatorOptions& options,
-                  torch::Device device = torch::kCPU);
+                  torch::Device device = torch::kCPU, ClassNames classes = {});
 
   struct Losses {
     torch::Tensor sum;  // Over the rows and the labels, each with its weight.
@@ -54,14 +58,17 @@ class ModelWithLosses {
   Losses of(const Rows& rows);
 
   // As RowTensors::take(), on the device of the model.
-  Rows take(TableBatch batch) const;
+  Rows take(TableBatch batch);
   ScriptModel& model() { return model_; }
-  const RowTensors& tensors() const { return tensors_; }
+  RowTensors& tensors() { return tensors_; }
   std::vector<bool> classifies() const;  // For each label.
 
  private:
+  void check_classes(const torch::Tensor& output, std::size_t label) const;
+
   const EstimatorOptions& options_;
   const torch::Device device_;
+  const ClassNames classes_;
   ScriptModel model_;
   std::vector<LossFunction> losses_;  // For each label.
   RowTensors tensors_;

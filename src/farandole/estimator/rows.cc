@@ -31,38 +31,99 @@ std::int64_t rows_per_pass(std::int64_t asked, std::size_t row_bytes) {
   return std::clamp<std::int64_t>(fitting, 1, most_rows);
 }
 
+Feature Feature::parse(const std::string& text) {
+  Feature feature;
+  std::string_view rest = text;
+  feature.whole = rest.ends_with(whole_suffix);
+  if (feature.whole) rest.remove_suffix(whole_suffix.size());
+  feature.joined = rest.starts_with('[') && rest.ends_with(']');
+  if (feature.joined) rest = rest.substr(1, rest.size() - 2);
+  const auto add = [&](std::string_view name) {
+    while (feature.joined && name.starts_with(' ')) name.remove_prefix(1);
+    while (feature.joined && name.ends_with(' ')) name.remove_suffix(1);
+    if (name.empty())
+      throw UserError(
+          fmt::format("--features: '{}' names no column; write for example x,y or \"[a,b,c]\",y", text));
+    feature.columns.emplace_back(name);
+  };
+  if (!feature.joined && (rest.starts_with('[') || rest.ends_with(']')))
+    throw UserError(fmt::format("--features: '{}' has one bracket; write for example \"[a,b,c]\",y", text));
+  if (!feature.joined) add(rest);
+  for (std::size_t begin = 0; feature.joined && begin <= rest.size();) {
+    const auto end = std::min(rest.find(',', begin), rest.size());
+    add(rest.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return feature;
+}
+
+std::string SkippedRows::describe() const {
+  return fmt::format(
+      "{} of {} rows were left out because of a NaN (--nan skip), most of them because of column {} ({} row{})",
+      rows, all, column, of_column, of_column == 1 ? "" : "s");
+}
+
 RowTensors::RowTensors(const DataTable& table, const EstimatorOptions& options, bool with_labels)
     : table_(table), options_(options), with_labels_(with_labels) {
   for (std::size_t i = 0; i < options.features.size(); ++i) {
-    auto name = options.features[i];
-    whole_.push_back(name.ends_with(whole_suffix));
-    if (whole_.back()) name.resize(name.size() - whole_suffix.size());
-    columns_.push_back(table.index_of(name));
+    const auto& feature = features_.emplace_back(Feature::parse(options.features[i]));
+    std::int64_t numbers = 0;
+    std::vector<std::int64_t> shape;
+    for (const auto& name : feature.columns) {
+      columns_.push_back(table.index_of(name));
+      shape = table.columns()[columns_.back()].shape;
+      numbers += std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
+    }
+    if (feature.joined) shape = {numbers};
     if (i >= options.input_shapes.size()) continue;
-    const auto count = [](const std::vector<std::int64_t>& shape) {
-      return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
-    };
-    const auto& there = table.columns()[columns_.back()].shape;
-    if (count(options.input_shapes[i]) != count(there))
-      throw UserError(
-          fmt::format("--input-shapes [{}] does not fit column {} of {}, whose rows have shape [{}]",
-                      fmt::join(options.input_shapes[i], ","), name, table.source(), fmt::join(there, ",")));
+    const auto& wanted = options.input_shapes[i];
+    if (std::accumulate(wanted.begin(), wanted.end(), std::int64_t{1}, std::multiplies<>()) != numbers)
+      throw UserError(fmt::format("--input-shapes [{}] does not fit {} {} of {}, whose rows have shape [{}]",
+                                  fmt::join(wanted, ","), feature.joined ? "the columns" : "column",
+                                  fmt::join(feature.columns, ","), table.source(), fmt::join(shape, ",")));
   }
+  feature_columns_ = columns_.size();
+  skipped_.assign(2 + feature_columns_, 0);
   if (!with_labels) return;
   for (const auto& label : options.labels) columns_.push_back(table.index_of(label));
   if (!options.sample_weight.empty()) columns_.push_back(table.index_of(options.sample_weight));
 }
 
 std::size_t RowTensors::row_bytes() const {
-  std::size_t bytes = 0;
-  for (std::size_t i = 0; i < whole_.size(); ++i) {
-    const auto& column = table_.columns()[columns_[i]];
-    bytes += column.row_bytes() / size_of(column.dtype) * size_of(whole_[i] ? DType::int64 : DType::float32);
-  }
+  std::size_t bytes = 0, place = 0;
+  for (const auto& feature : features_)
+    for (std::size_t i = 0; i < feature.columns.size(); ++i) {
+      const auto& column = table_.columns()[columns_[place++]];
+      bytes +=
+          column.row_bytes() / size_of(column.dtype) * size_of(feature.whole ? DType::int64 : DType::float32);
+    }
   return bytes;
 }
 
-Rows RowTensors::take(TableBatch batch) const {
+torch::Tensor RowTensors::input(const Feature& feature, std::span<const torch::Tensor> columns) const {
+  const auto type = feature.whole ? torch::kInt64 : torch::kFloat32;
+  if (!feature.joined) return columns.front().to(type);
+  std::vector<torch::Tensor> parts;
+  for (const auto& column : columns) parts.push_back(column.reshape({column.size(0), -1}).to(type));
+  return torch::cat(parts, 1);
+}
+
+// Which rows have a NaN in this column of the features; undefined if there is none or NaN are kept.
+torch::Tensor RowTensors::rows_with_nan(const torch::Tensor& values, std::size_t column, const Rows& rows) {
+  if (!values.is_floating_point() || options_.nan == "keep" || values.numel() == 0) return {};
+  auto nan = values.isnan().reshape({rows.size(), -1}).any(1);
+  const auto count = nan.sum().item<std::int64_t>();
+  if (count == 0) return {};
+  if (options_.nan == "error")
+    throw CorruptInput(fmt::format(
+        "{}: column {} has a NaN in row {}; correct the table, or leave out such rows with --nan skip",
+        table_.source(), table_.columns()[columns_[column]].name,
+        rows.numbers[static_cast<std::size_t>(nan.to(torch::kInt32).argmax().item<std::int64_t>())]));
+  skipped_[2 + column] += count;
+  return nan;
+}
+
+Rows RowTensors::take(TableBatch batch) {
   Rows rows;
   rows.numbers = std::move(batch.rows);
   std::vector<torch::Tensor> tensors;
@@ -70,19 +131,14 @@ Rows RowTensors::take(TableBatch batch) const {
     tensors.push_back(
         column_tensor(table_.columns()[columns_[c]], std::move(batch.columns[c]), rows.numbers.size()));
   torch::Tensor bad;  // Rows with a NaN.
-  for (std::size_t i = 0; i < whole_.size(); ++i) {
-    auto input = tensors[i].to(whole_[i] ? torch::kInt64 : torch::kFloat32);
-    if (tensors[i].is_floating_point() && options_.nan != "keep" && input.numel() > 0) {
-      const auto nan = input.isnan().reshape({rows.size(), -1}).any(1);
-      if (nan.any().item<bool>()) {
-        if (options_.nan == "error")
-          throw CorruptInput(fmt::format(
-              "{}: column {} has a NaN in row {}; correct the table, or leave out such rows with --nan skip",
-              table_.source(), table_.columns()[columns_[i]].name,
-              rows.numbers[static_cast<std::size_t>(nan.to(torch::kInt32).argmax().item<std::int64_t>())]));
-        bad = bad.defined() ? bad.logical_or(nan) : nan;
-      }
-    }
+  for (std::size_t i = 0; i < feature_columns_; ++i)
+    if (const auto nan = rows_with_nan(tensors[i], i, rows); nan.defined())
+      bad = bad.defined() ? bad.logical_or(nan) : nan;
+  std::size_t place = 0;
+  for (std::size_t i = 0; i < features_.size(); ++i) {
+    const auto columns = features_[i].columns.size();
+    auto input = this->input(features_[i], std::span(tensors).subspan(place, columns));
+    place += columns;
     if (i < options_.input_shapes.size()) {
       auto shape = options_.input_shapes[i];
       shape.insert(shape.begin(), rows.size());
@@ -92,11 +148,13 @@ Rows RowTensors::take(TableBatch batch) const {
   }
   if (with_labels_)
     for (std::size_t i = 0; i < options_.labels.size(); ++i)
-      rows.labels.push_back(tensors[whole_.size() + i]);
+      rows.labels.push_back(tensors[feature_columns_ + i]);
   if (with_labels_ && !options_.sample_weight.empty())
     rows.weight = tensors.back().to(torch::kFloat32).reshape({rows.size()});
+  skipped_[1] += rows.size();
   if (bad.defined()) {
     const auto good = bad.logical_not().nonzero().flatten();
+    skipped_[0] += rows.size() - good.numel();
     for (auto& input : rows.inputs) input = input.index_select(0, good);
     for (auto& label : rows.labels) label = label.index_select(0, good);
     if (rows.weight.defined()) rows.weight = rows.weight.index_select(0, good);
@@ -107,6 +165,16 @@ Rows RowTensors::take(TableBatch batch) const {
   }
   if (options_.transformation && rows.size() > 0) options_.transformation(rows.inputs);
   return rows;
+}
+
+SkippedRows RowTensors::take_skipped(Session& session) {
+  auto counts = torch::tensor(skipped_, torch::kInt64);
+  session.allreduce_(counts, ReduceOp::sum);
+  forget_skipped();
+  const auto* first = counts.data_ptr<std::int64_t>();
+  const auto* most = std::max_element(first + 2, first + counts.numel());
+  const auto column = static_cast<std::size_t>(most - first - 2);
+  return {first[0], first[1], table_.columns()[columns_[column]].name, *most};
 }
 
 void RowTensors::check_labels(const torch::Tensor& output, const Rows& rows, std::size_t label) const {

@@ -7,6 +7,7 @@
 #include "farandole/base/error.h"
 #include "farandole/base/files/atomic_file.h"
 #include "farandole/checkpoint/hdf5_file.h"
+#include "farandole/estimator/model_file.h"
 #include "farandole/train/tensor_bytes.h"
 
 namespace farandole {
@@ -49,15 +50,20 @@ std::string brief(const std::exception& error) {
   return first;
 }
 
+torch::jit::Module load_script(const std::string& file, torch::Device device, const char* what) {
+  try {
+    return torch::jit::load(file, device);
+  } catch (const c10::Error& error) {
+    refuse_other_models(file, what);
+    throw CorruptInput(
+        fmt::format("{} cannot be loaded as TorchScript ({}); export it with torch.jit.script({}).save(FILE)",
+                    file, brief(error), what));
+  }
+}
+
 ScriptModel::ScriptModel(const fs::path& file, torch::Device device) : file_(file.string()) {
   if (!fs::is_regular_file(file)) throw UserError(fmt::format("there is no model {}", file_));
-  try {
-    script_ = torch::jit::load(file_, device);
-  } catch (const c10::Error& error) {
-    throw CorruptInput(fmt::format(
-        "{} cannot be loaded as TorchScript ({}); export it with torch.jit.script(model).save(FILE)", file_,
-        brief(error)));
-  }
+  script_ = load_script(file_, device, "model");
   if (!script_.find_method("forward"))
     throw UserError(file_ + " has no method forward; export a whole model");
   view_ = std::make_shared<ModuleView>(script_);

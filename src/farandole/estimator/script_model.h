@@ -11,9 +11,14 @@
 
 namespace farandole {
 
+// `what` is exported: a model or a function, for messages.
+// Throws: UserError that says what the file is, if it is a model of another kind; CorruptInput if it cannot
+// be loaded as TorchScript.
+torch::jit::Module load_script(const std::string& file, torch::Device device, const char* what);
+
 class ScriptModel {
  public:
-  // Throws: UserError if the file does not exist; CorruptInput if it cannot be loaded as TorchScript.
+  // Throws: UserError if the file does not exist; as load_script().
   explicit ScriptModel(const std::filesystem::path& file, torch::Device device = torch::kCPU);
 
   // Returns `outputs` tensors: the model returns one tensor, or a tuple or a list of them.

@@ -56,6 +56,7 @@ std::optional<FitRecord> read_fit(const fs::path& folder) {
                      folder,
                      from.at("table"),
                      from.at("options"),
+                     from.value("classes", ClassNames()),
                      {},
                      from.at("finished"),
                      changed_ns(folder / fit_file)};
@@ -166,10 +167,11 @@ EstimatorOptions options_from_json(const Json& from) {
 void write_fit(const FitRecord& record) {
   Json history = Json::array();
   for (const auto& epoch : record.history) history.push_back(to_json(epoch));
-  const Json fit = {{"table", record.table},
-                    {"options", record.options},
-                    {"finished", record.finished},
-                    {"history", history}};
+  Json fit = {{"table", record.table},
+              {"options", record.options},
+              {"finished", record.finished},
+              {"history", history}};
+  if (!record.classes.empty()) fit["classes"] = record.classes;
   write_file_atomically(record.folder / fit_file, exact_json_text(fit, 2) + "\n");
 }
 
@@ -212,8 +214,9 @@ FitRecord open_fit(const EstimatorOptions& options, const std::string& table) {
         found = std::move(fit);
     folder = found ? found->folder : new_folder(options.store);
   }
-  FitRecord record{folder.filename(), folder, table, wanted, {}, false, 0};
+  FitRecord record{folder.filename(), folder, table, wanted, {}, {}, false, 0};
   if (found) record.history = std::move(found->history);
+  if (found) record.classes = std::move(found->classes);
   return record;
 }
 

@@ -11,6 +11,7 @@
 
 #include "farandole/base/text/json.h"
 #include "farandole/estimator/estimator.h"
+#include "farandole/tables/class_columns.h"
 
 namespace farandole {
 
@@ -18,7 +19,8 @@ struct FitRecord {
   std::string id;
   std::filesystem::path folder;
   std::string table;
-  Json options;  // Those that decide what is trained and how.
+  Json options;        // Those that decide what is trained and how.
+  ClassNames classes;  // Of the labels that are texts in the table.
   std::vector<EpochResult> history;
   bool finished = false;
   std::int64_t changed_ns = 0;

@@ -147,6 +147,7 @@ TableTraining::TableTraining(Session& session, const EstimatorOptions& options, 
       whole_(passes_at_most(reader_.batches())),
       loss_sum_(torch::zeros({}, torch::dtype(torch::kFloat64).device(session.device()))) {
   model_.model().train(true);
+  model_.tensors().forget_skipped();  // Of check_fit().
   if (!rows.validation) return;
   validation_.emplace(
       table, *std::move(rows.validation),
@@ -295,8 +296,18 @@ std::optional<Evaluation> TableTraining::validate(const std::function<bool()>& m
   return scores.reduce(session_);
 }
 
+// The rows are the same in every epoch, so the first one of this start tells all.
+void TableTraining::report_skipped() {
+  if (options_.nan != "skip" || std::exchange(has_reported_skipped_, true)) return;
+  const auto skipped = model_.tensors().take_skipped(session_);
+  if (skipped.rows == 0 || session_.rank() != 0 || options_.verbose == 0) return;
+  fmt::print("{}\n", skipped.describe());
+  std::fflush(stdout);
+}
+
 std::optional<Objective::Result> TableTraining::end_epoch(const Epoch& epoch, RunLog* log,
                                                           const std::function<bool()>& must_stop) {
+  report_skipped();
   std::optional<Evaluation> evaluation;
   if (validation_) {
     model_.model().train(false);

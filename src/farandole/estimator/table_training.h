@@ -85,6 +85,7 @@ class TableTraining final : public TrainingData, public Objective {
   SampleOrder order() const { return {reader_.selected_rows(), reader_.order_hash(), options_.seed}; }
   ScoreOptions score_options() const;
   double mean_loss();
+  void report_skipped();
   std::optional<Evaluation> validate(const std::function<bool()>& must_stop);
   void record_epoch(const EpochResult& result, RunLog& log);
   bool on_rank_0(bool value);
@@ -107,7 +108,8 @@ class TableTraining final : public TrainingData, public Objective {
   std::int64_t passes_ = 0, passes_done_ = 0, passes_before_ = 0;
   torch::Tensor loss_sum_;  // Over the steps of this epoch.
   std::int64_t loss_steps_ = 0;
-  std::optional<Scores> scores_;        // On the training rows.
+  std::optional<Scores> scores_;  // On the training rows.
+  bool has_reported_skipped_ = false;
   std::optional<FitProgress> resumed_;  // For the next epoch that begins.
   torch::Tensor resumed_scores_;        // On rank 0, of the part of the epoch before the checkpoint.
 };

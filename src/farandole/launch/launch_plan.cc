@@ -26,8 +26,9 @@ class Planner {
     plan_.starter = request_.starter.value_or(usual_starter());
     plan_.ranks = slurm_ ? slurm_ranks() : machine_ranks();
     if (plan_.ranks < 1 || plan_.ranks > most_ranks)
-      throw UserError(
-          fmt::format("-n {} is not a number of ranks; give 1 or more, or -n -1 for all cores", plan_.ranks));
+      throw UserError(fmt::format("-n {} is not a number of ranks; give 1 or more, or -n all for all cores",
+                                  plan_.ranks));
+    check_nodes();
     plan_common_environment();
     plan_.starter == Starter::srun ? plan_srun() : plan_mpirun();
     refuse_or_allow_oversubscription();
@@ -54,6 +55,18 @@ class Planner {
         "this process is already one of {} ranks ({}); call farandole run once, outside srun or mpirun, or "
         "start the program itself with srun --mpi=pmix",
         around->value, around->variable));
+  }
+
+  void check_nodes() const {
+    const int there = slurm_ ? slurm_nodes() : 1;
+    if (request_.nodes.value_or(there) == there) return;
+    throw UserError(fmt::format(
+        "-N {0}: {1}; leave out -N, which means nodes, and give the number of ranks with -n. A job of {0} nodes is "
+        "made by farandole submit -N{0} or salloc -N{0}",
+        *request_.nodes,
+        slurm_ ? fmt::format("this Slurm job has {} node{}, and all of them are used", there,
+                             there == 1 ? "" : "s")
+               : "without a Slurm job, all ranks are on this machine"));
   }
 
   Starter usual_starter() const {
@@ -186,6 +199,13 @@ class Planner {
 };
 
 }  // namespace
+
+int parse_ranks(const std::string& text) {
+  if (text == "all") return all_cores;
+  if (const auto ranks = parse_number<int>(text)) return *ranks;
+  throw UserError(
+      fmt::format("-n {} is not a number of ranks; give 1 or more, or -n all for all cores", text));
+}
 
 LaunchPlan plan_launch(const LaunchRequest& request, const LaunchFacts& facts,
                        const Environment& environment) {

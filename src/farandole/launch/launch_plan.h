@@ -15,6 +15,10 @@ namespace farandole {
 
 inline constexpr int all_cores = -1;
 
+// Parses the value of -n: a number, or "all" for all_cores.
+// Throws: UserError if it is neither.
+int parse_ranks(const std::string& text);
+
 enum class Starter { mpirun, srun };
 
 // The request of the user.
@@ -23,6 +27,7 @@ struct LaunchRequest {
       starter;                 // No value: srun inside a Slurm job that offers PMIx, and otherwise mpirun.
   bool oversubscribe = false;  // Allows more ranks than cores.
   std::optional<int> ranks;    // May be all_cores; no value: Slurm's number of tasks, or else 1.
+  std::optional<int> nodes;    // The user's belief about the Slurm job, which is checked.
   bool local = false;          // Starts the ranks on this machine, also inside a Slurm job.
   bool prefix = false;
   std::filesystem::path log_folder;  // empty: no logs
@@ -64,7 +69,7 @@ struct LaunchPlan {
 // Slurm it means SLURM_NTASKS or else all CPUs of the allocation. Without a number, it is SLURM_NTASKS, or
 // else SLURM_NTASKS_PER_NODE on each node, or else one rank per node.
 // Throws: UserError if neither srun nor mpirun is found, mpirun would refuse to run as root, the number is
-// out of range, or this process is already one of several ranks.
+// out of range, the job has another number of nodes, or this process is already one of several ranks.
 LaunchPlan plan_launch(const LaunchRequest& request, const LaunchFacts& facts,
                        const Environment& environment);
 

@@ -103,13 +103,6 @@ LaunchFacts look_around() {
   return facts;
 }
 
-fs::path require_program(const std::string& program) {
-  if (const auto found = find_program(program, path_variable() + ":" + program_folder().string()))
-    return *found;
-  throw UserError("cannot find an executable program '" + program +
-                  "'; give its path, or add its folder to PATH");
-}
-
 LaunchedRun find_run(const LaunchRequest& request, const fs::path& log_folder) {
   auto run = find_launched_run(request.program, request.run_dir, log_folder, &std::getenv);
   if (!run.folder.empty()) refuse_if_in_use(run.folder);
@@ -186,6 +179,15 @@ void conclude(const LaunchRequest& request, const JobEnd& end) {
 }
 
 }  // namespace
+
+fs::path require_program(const std::string& program) {
+  if (const auto found = find_program(program, path_variable() + ":" + program_folder().string()))
+    return *found;
+  if (std::error_code ignored; program.find('/') != program.npos && fs::is_regular_file(program, ignored))
+    throw UserError(fmt::format("'{0}' is not executable; make it so with chmod +x {0}", program));
+  throw UserError("cannot find an executable program '" + program +
+                  "'; give its path, or add its folder to PATH");
+}
 
 int launch(const LaunchRequest& first_request) {
   auto request = first_request;

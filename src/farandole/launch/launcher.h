@@ -18,6 +18,10 @@ namespace farandole {
 // folder cannot be created.
 int launch(const LaunchRequest& request);
 
+// Returns the program that a rank would execute: from PATH, or else from the folder of Farandole's programs.
+// Throws: UserError if there is none.
+std::filesystem::path require_program(const std::string& program);
+
 // is_supervisor returns whether these arguments, which launch() writes, make this process the supervisor of a
 // rank. run_supervisor does the work of the supervisor and returns its exit code.
 bool is_supervisor(int argc, const char* const* argv);

@@ -51,6 +51,13 @@ struct CsvColumn {
   }
 };
 
+// A table in memory, except its texts, for which the file is read again.
+class CsvTable final : public MemoryTable {
+ public:
+  using MemoryTable::MemoryTable;
+  void read_text(const std::string& name, const std::function<void(std::string_view)>& use) const override;
+};
+
 class CsvReader {
  public:
   explicit CsvReader(const std::filesystem::path& file) : file_(file.string()), fd_(open_regular_file(file)) {
@@ -62,6 +69,26 @@ class CsvReader {
   CsvReader& operator=(const CsvReader&) = delete;
 
   std::unique_ptr<DataTable> read() {
+    read_file();
+    auto table = std::make_unique<CsvTable>(file_, rows_);
+    for (auto& column : columns_) {
+      if (column.type == CsvColumn::Type::text) table->add_other(column.name);
+      if (column.type == CsvColumn::Type::integer)
+        table->add({column.name, DType::int64, {}}, CsvColumn::bytes_of_column(column.integers));
+      if (column.type == CsvColumn::Type::number)
+        table->add({column.name, DType::float64, {}}, CsvColumn::bytes_of_column(column.numbers));
+      column = {};
+    }
+    return table;
+  }
+  void read_text(const std::string& name, const std::function<void(std::string_view)>& use) {
+    text_name_ = name;
+    use_text_ = &use;
+    read_file();
+  }
+
+ private:
+  void read_file() {
     std::vector<std::byte> buffer(std::size_t{1} << 20);
     for (std::uint64_t offset = 0;;) {
       const auto got = read_bytes(fd_.get(), offset, buffer, file_);
@@ -77,19 +104,8 @@ class CsvReader {
     rethrow();
     if (columns_.empty())
       throw UserError(file_ + " is empty; the first line of a CSV file names its columns");
-    auto table = std::make_unique<MemoryTable>(file_, rows_);
-    for (auto& column : columns_) {
-      if (column.type == CsvColumn::Type::text) table->add_other(column.name);
-      if (column.type == CsvColumn::Type::integer)
-        table->add({column.name, DType::int64, {}}, CsvColumn::bytes_of_column(column.integers));
-      if (column.type == CsvColumn::Type::number)
-        table->add({column.name, DType::float64, {}}, CsvColumn::bytes_of_column(column.numbers));
-      column = {};
-    }
-    return table;
   }
 
- private:
   // Line by line, so that a message can name the line.
   void parse(std::string_view text) {
     while (!text.empty()) {
@@ -116,8 +132,10 @@ class CsvReader {
   void take(std::string_view field) {
     if (rows_ < 0) {
       columns_.push_back({std::string(field), CsvColumn::Type::integer, {}, {}});
-    } else if (field_ < columns_.size()) {
+    } else if (field_ < columns_.size() && use_text_ == nullptr) {
       columns_[field_].take(field);
+    } else if (field_ < columns_.size() && columns_[field_].name == text_name_) {
+      (*use_text_)(field);
     }
     ++field_;
   }
@@ -146,7 +164,15 @@ class CsvReader {
   std::int64_t line_ = 1;
   std::size_t field_ = 0;
   std::optional<std::string> error_;
+  // If only the texts of one column are read.
+  std::string text_name_;
+  const std::function<void(std::string_view)>* use_text_ = nullptr;
 };
+
+void CsvTable::read_text(const std::string& name, const std::function<void(std::string_view)>& use) const {
+  if (std::ranges::count(other_columns(), name) == 0) return DataTable::read_text(name, use);
+  CsvReader(source_).read_text(name, use);
+}
 
 }  // namespace
 

@@ -27,7 +27,7 @@ bool is_idx_table(const std::filesystem::path& file);
 std::unique_ptr<DataTable> read_idx_table(const std::filesystem::path& file);
 
 // A table in memory.
-class MemoryTable final : public DataTable {
+class MemoryTable : public DataTable {
  public:
   MemoryTable(std::string source, std::int64_t rows) {
     source_ = std::move(source);

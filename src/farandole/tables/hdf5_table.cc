@@ -67,6 +67,15 @@ class Hdf5Table final : public DataTable {
       DataTable::read_pieces(column, first, pieces, scratch);
   }
   std::int64_t chunk_rows(std::size_t column) const override { return data_[column].data.chunk_rows(); }
+  void read_text(const std::string& name, const std::function<void(std::string_view)>& use) const override {
+    constexpr std::int64_t rows_at_once = 65536;
+    const auto data = file_.dataset("/" + name);
+    if (data.rows() != rows_)
+      throw UserError(
+          fmt::format("{}: column {} has {} rows, and the table has {}", source_, name, data.rows(), rows_));
+    for (std::int64_t first = 0; first < rows_; first += rows_at_once)
+      data.read_texts(first, std::min(rows_at_once, rows_ - first), use);
+  }
 
  private:
   // A damaged shape must not make a reader ask for more memory than there is.

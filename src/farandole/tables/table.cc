@@ -71,6 +71,11 @@ class JoinedTable final : public DataTable {
     const auto [part, index] = places_[column];
     return parts_[part]->chunk_rows(index);
   }
+  void read_text(const std::string& name, const std::function<void(std::string_view)>& use) const override {
+    for (const auto& part : parts_)
+      if (std::ranges::count(part->other_columns(), name) > 0) return part->read_text(name, use);
+    DataTable::read_text(name, use);
+  }
 
  private:
   std::vector<std::unique_ptr<DataTable>> parts_;
@@ -116,6 +121,10 @@ void DataTable::read_pieces(std::size_t column, std::int64_t first, std::span<co
     read_rows(pieces[0].rows, {pieces[0].to, static_cast<std::size_t>(pieces[0].rows) * row_bytes});
   else
     copy_pieces(pieces, row_bytes, scratch, read_rows);
+}
+
+void DataTable::read_text(const std::string& name, const std::function<void(std::string_view)>&) const {
+  throw UserError(fmt::format("column {} of {} does not hold texts", name, source_));
 }
 
 std::vector<std::string> DataTable::names() const {

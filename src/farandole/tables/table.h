@@ -10,6 +10,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "farandole/base/bytes.h"
@@ -21,6 +22,9 @@ struct DataColumn {
   std::string name;
   DType dtype = DType::float32;
   std::vector<std::int64_t> shape;  // Shape of one row; empty: one number.
+  // Only for writing:
+  bool text = false;                   // A text in UTF-8, in `shape` bytes (uint8), with zeros behind it.
+  std::vector<std::string> classes{};  // Names of the classes whose outputs these are; an attribute in JSON.
 
   std::size_t row_bytes() const;
   // Size of so many rows; std::nullopt if a damaged shape gives more than any file can have.
@@ -42,6 +46,9 @@ class DataTable {
   const std::string& source() const { return source_; }  // For messages.
   // Columns that cannot be read as numbers, such as text.
   const std::vector<std::string>& other_columns() const { return other_columns_; }
+  // Calls `use` with the text of each row of one of the other columns, in order. Reads the file.
+  // Throws: UserError if the column does not hold texts; CorruptInput if the data is damaged.
+  virtual void read_text(const std::string& name, const std::function<void(std::string_view)>& use) const;
   // Columns with numbers that open_table() was not asked for.
   const std::vector<std::string>& unused_columns() const { return unused_columns_; }
 

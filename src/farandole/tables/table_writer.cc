@@ -7,6 +7,7 @@
 
 #include "farandole/base/error.h"
 #include "farandole/base/files/atomic_file.h"
+#include "farandole/base/text/json.h"
 #include "farandole/base/text/phrases.h"
 #include "farandole/checkpoint/hdf5_handle.h"
 #include "farandole/checkpoint/hdf5_types.h"
@@ -27,6 +28,16 @@ void require_space(const std::filesystem::path& file, const std::vector<DataColu
     throw Error(fmt::format("{} needs {}, and {} has only {} left; free some space", file.string(),
                             describe_bytes(static_cast<std::int64_t>(bytes)), folder.string(),
                             describe_bytes(static_cast<std::int64_t>(free))));
+}
+
+void write_classes(hid_t column, const std::vector<std::string>& classes, const Hdf5Check& check) {
+  const auto text = exact_json_text(classes);
+  const auto type = string_type(text.size(), check);
+  const auto space = check(H5Screate(H5S_SCALAR), H5Sclose, "H5Screate");
+  const auto attribute =
+      check(H5Acreate2(column, "classes", type.get(), space.get(), H5P_DEFAULT, H5P_DEFAULT), H5Aclose,
+            "write attribute classes");
+  check(H5Awrite(attribute.get(), type.get(), text.data()), "write attribute classes");
 }
 
 }  // namespace
@@ -53,14 +64,15 @@ std::vector<std::uint64_t> create_table_file(const std::filesystem::path& file,
   std::vector<std::uint64_t> offsets;
   for (const auto& column : columns) {
     std::vector<hsize_t> shape{static_cast<hsize_t>(rows)};
-    shape.insert(shape.end(), column.shape.begin(), column.shape.end());
+    if (!column.text) shape.insert(shape.end(), column.shape.begin(), column.shape.end());
     const auto space = check(H5Screate_simple(static_cast<int>(shape.size()), shape.data(), nullptr),
                              H5Sclose, "H5Screate_simple");
-    const auto type = stored_type(column.dtype, check);
+    const auto type = column.text ? string_type(column.row_bytes(), check) : stored_type(column.dtype, check);
     const auto data = check(H5Dcreate2(target.get(), column.name.c_str(), type.get(), space.get(),
                                        links.get(), creation.get(), H5P_DEFAULT),
                             H5Dclose, "create column " + column.name);
-    write_dtype(data.get(), column.dtype, check);
+    if (!column.text) write_dtype(data.get(), column.dtype, check);
+    if (!column.classes.empty()) write_classes(data.get(), column.classes, check);
     offsets.push_back(H5Dget_offset(data.get()));
   }
   if (!other_columns.empty()) {

@@ -301,10 +301,14 @@ int show(int argc, const char* const* argv) {
       "command line, --set, the environment (FARANDOLE_LOG_STEPS for --log-steps), a profile, the site file, or the\n"
       "default. Wrong values are refused as farandole train refuses them.\n\n"
       "Examples:\n"
-      "  $ farandole config --profile mnist --batch 16\n";
+      "  $ farandole config --profile mnist --batch-size 16\n";
+  bool only_checks = false;
+  parser.more.add_options()("check", boost::program_options::bool_switch(&only_checks),
+                            "only check that farandole train would accept these options");
   boost::program_options::variables_map given;
   if (!parser.parse(argc, argv, &given)) return 0;
-  if (!options.data.path.empty() && !options.run_dir.empty()) options.check();
+  if (only_checks || (!options.data.path.empty() && !options.run_dir.empty())) options.check();
+  if (only_checks) return 0;
   std::size_t widest = 6, longest = 5;
   for (const auto& name : parser.names()) {
     widest = std::max(widest, name.size() + 2);

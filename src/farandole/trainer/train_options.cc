@@ -40,10 +40,14 @@ auto seconds(std::optional<double>& variable, const char* option) {
   });
 }
 
+// As farandole fit has them: "[a,b]" is one vector, as all features are here, also without brackets.
 auto names(std::vector<std::string>& variable) {
   return po::value<std::string>()
       ->default_value(fmt::format("{}", fmt::join(variable, ",")))
-      ->notifier([&](const std::string& text) { boost::split(variable, text, boost::is_any_of(",")); });
+      ->notifier([&](const std::string& text) {
+        const bool joined = text.starts_with('[') && text.ends_with(']');
+        boost::split(variable, joined ? text.substr(1, text.size() - 2) : text, boost::is_any_of(","));
+      });
 }
 
 double required_duration(const char* option, const std::string& text) {
@@ -96,9 +100,10 @@ OptionParser train_option_parser(TrainOptions& o, const std::filesystem::path& p
       "Examples:\n"
       "  $ farandole run -n 4 -- farandole train --profile mnist --data DIR --run-dir RUN\n";
   parser.profiles = profiles;
-  for (const auto& [name, meaning] : sbatch_options) parser.foreign->emplace_back(name);
+  for (const auto& option : sbatch_options) parser.foreign->emplace_back(option.name);
   parser.replaced = {{"checkpoint-steps", "checkpoint-every, for example 500steps"},
                      {"checkpoint-epochs", "checkpoint-every, for example 2epochs or never"}};
+  parser.synonyms = {{"batch", "batch-size"}, {"held-out", "validation"}, {"labels", "label"}};
   const auto text = [](auto& variable) {
     return po::value<std::string>()->notifier([&variable](const std::string& given) { variable = given; });
   };
@@ -113,11 +118,11 @@ OptionParser train_option_parser(TrainOptions& o, const std::filesystem::path& p
       ("heads", value(o.model.heads), "attention heads (gpt)")
       ("context", value(o.model.context), "bytes per sample (gpt)")
       ("dropout", value(o.model.dropout), "dropout probability (gpt)")
-      ("held-out", value(o.data.held_out), "fraction of the data used for evaluation if the data has no test set");
+      ("validation", value(o.data.held_out), "fraction of the data that is used for validation only, if the data has no test set");
   how.add_options()
       ("epochs", value(o.epochs), "passes over the data")
       ("steps", value(o.steps), "stop after this number of optimizer steps; 0: --epochs decides")
-      ("batch", value(o.batch), "samples per rank and backward pass")
+      ("batch-size", value(o.batch), "samples per rank and backward pass")
       ("accumulate", value(o.accumulate), "backward passes per step")
       ("optimizer", value(o.optimizer), "sgd, adam, adamw or rmsprop")
       ("lr", value(o.lr), "learning rate of one rank")
@@ -145,7 +150,7 @@ OptionParser train_option_parser(TrainOptions& o, const std::filesystem::path& p
       ("stop-before", po::value<std::string>()->notifier([&o](const std::string& time) { o.stop_before = required_duration("--stop-before", time); }), "save and exit with code 75 this long before the job's wall time ends, for example 2min")
       ("timeline", value(o.timeline), "steps that are recorded: off, steps=A-B or all");
   parser.more.add_options()
-      ("features", names(o.data.features), "columns of the table that are the input of the model, joined by commas")
+      ("features", names(o.data.features), "columns of the table that are joined to the input of the model: a,b or \"[a,b]\"")
       ("label", value(o.data.label), "column of the table with the classes")
       ("data-scratch", po::value(&o.data_scratch), "copy the data to a folder of each node before its ranks read it: a folder on the nodes, or auto (only from a parallel or network file system, to the first of SLURM_TMPDIR, TMPDIR, /tmp and /dev/shm that has room). The copy is removed as soon as it has been read")
       ("synthetic-samples", value(o.data.synthetic_samples), "number of samples of the synthetic data set")
@@ -184,7 +189,7 @@ void TrainOptions::check() const {
   one_of(resume_optimizer, {"same", "fresh"}, "resume-optimizer");
   in_range(1, epochs, "epochs");
   in_range(0, steps, "steps");
-  in_range(1, batch, "batch");
+  in_range(1, batch, "batch-size");
   in_range(1, accumulate, "accumulate", 10'000);
   in_range(0, warmup_steps, "warmup-steps");
   in_range(1, checkpoint_keep, "checkpoint-keep");
@@ -205,7 +210,7 @@ void TrainOptions::check() const {
   not_negative(weight_decay, "weight-decay");
   not_negative(clip_norm, "clip-norm");
   if (!(data.held_out > 0 && data.held_out < 1))
-    throw UserError(fmt::format("--held-out is {}; it must lie between 0 and 1", data.held_out));
+    throw UserError(fmt::format("--validation is {}; it must lie between 0 and 1", data.held_out));
   if (sample > 0 && model.name != "gpt")
     throw UserError("--sample needs --model gpt; no other model generates text");
   if (optimizer != "sgd" && optimizer != "rmsprop" && momentum > 0)

@@ -55,6 +55,14 @@ TEST(LaunchedRun, IsFoundWhereTheUserNamedIt) {
   EXPECT_EQ(folder({"python"}, "/p/run/output"), "");
   EXPECT_EQ(folder({}), "");
   EXPECT_TRUE(find_launched_run({"a"}, "", "/p/logs", environment_of({})).logged);
+  EXPECT_EQ(command_of({"/f/bin/farandole", "fit"}), "fit");
+  EXPECT_EQ(command_of({"farandole-train"}), "train");
+  EXPECT_EQ(command_of({"./farandole.sh", "train"}), "");
+  EXPECT_EQ(find_launched_run({"farandole", "fit", "--run-dir", "r"}, "", "", environment_of({})).folder,
+            std::filesystem::absolute("r"));
+  EXPECT_EQ(
+      find_launched_run({"farandole", "fit", "--store", "s", "--run=a"}, "", "", environment_of({})).folder,
+      std::filesystem::absolute("s/a"));
   EXPECT_FALSE(find_launched_run({"farandole-train", "--run-dir", "r"}, "", "", environment_of({})).logged);
 }
 

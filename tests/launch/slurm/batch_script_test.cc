@@ -18,18 +18,40 @@ constexpr const char* small_script =
     "exec farandole train \"$@\"\n";
 
 TEST(BatchScript, HasTheRequestedOptionsOnce) {
-  EXPECT_EQ(
-      make_batch_script(small_script,
-                        {{{"nodes", "2"}, {"time", "1:00"}}, "/opt/f bin", {"--data", "it's", "--lr=0.1"}}),
-      "#!/bin/bash\n"
-      "# Written by farandole submit. sbatch with this file submits the same job again.\n"
-      "#SBATCH --nodes=2\n"
-      "#SBATCH --time=1:00\n"
-      "#SBATCH --job-name=farandole\n"
-      "##SBATCH --nodelist=node1\n"
-      "export FARANDOLE_BIN='/opt/f bin'\n"
-      "trap '' USR1\n"
-      "exec farandole train --data 'it'\\''s' --lr=0.1\n");
+  EXPECT_EQ(make_batch_script(small_script, {{{"nodes", "2"}, {"time", "1:00"}},
+                                             "/opt/f bin",
+                                             "",
+                                             {"farandole", "train", "--data", "it's", "--lr=0.1"}}),
+            "#!/bin/bash\n"
+            "# Written by farandole submit. sbatch with this file submits the same job again.\n"
+            "#SBATCH --nodes=2\n"
+            "#SBATCH --time=1:00\n"
+            "#SBATCH --job-name=farandole\n"
+            "##SBATCH --nodelist=node1\n"
+            "export FARANDOLE_BIN='/opt/f bin'\n"
+            "trap '' USR1\n"
+            "exec farandole train --data 'it'\\''s' --lr=0.1\n");
+}
+
+TEST(BatchScript, StartsAnyCommandWithARunDirectory) {
+  EXPECT_EQ(make_batch_script("#!/bin/bash\n"
+                              "#SBATCH --nodes=1\n"
+                              "#SBATCH --ntasks-per-node=1\n"
+                              "requeues=20\n"
+                              "scratch=     # auto\n"
+                              "exec farandole run --report --requeue \"$requeues\" -- \\\n"
+                              "  farandole train ${scratch:+--data-scratch \"$scratch\"} \"$@\"\n",
+                              {{{"nodes", "2"}, {"ntasks-per-node", ""}, {"ntasks", "6"}},
+                               "/f",
+                               "/my runs/a",
+                               {"./net", "two words", "$HOME"}}),
+            "#!/bin/bash\n"
+            "# Written by farandole submit. sbatch with this file submits the same job again.\n"
+            "#SBATCH --nodes=2\n"
+            "#SBATCH --ntasks=6\n"
+            "requeues=20\n"
+            "exec farandole run --run-dir '/my runs/a' --report --requeue \"$requeues\" -- \\\n"
+            "  ./net 'two words' '$HOME'\n");
 }
 
 TEST(BatchScript, QuotesWordsForTheShell) {

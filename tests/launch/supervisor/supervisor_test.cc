@@ -96,7 +96,9 @@ class Supervised {
     if (kind == LineKind::err) err += text;
     if (kind == LineKind::record) record_line += text;
     if (kind == LineKind::end) end += text;
-    if (kind == LineKind::start) EXPECT_TRUE(text.starts_with(std::to_string(pid) + " ")) << text;
+    if (kind == LineKind::start) {
+      EXPECT_TRUE(text.starts_with(std::to_string(pid) + " ")) << text;
+    }
   }
 
   int collect() {

@@ -96,7 +96,7 @@ TEST_F(OpenData, HoldsTheLastFractionOutWhereThereIsNoTestSet) {
   EXPECT_TRUE(torch::equal(all_of(*split.held_out).y, torch::arange(18, 23).remainder(10)));
   for (const double fraction : {0.0, 1.0, -1.0, std::nan("")}) {
     wanted.held_out = fraction;
-    EXPECT_THAT(message_of<UserError>([&] { open_data(wanted); }), HasSubstr("--held-out"));
+    EXPECT_THAT(message_of<UserError>([&] { open_data(wanted); }), HasSubstr("--validation"));
   }
 }
 

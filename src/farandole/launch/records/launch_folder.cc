@@ -17,11 +17,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool is_training(const std::vector<std::string>& program) {
-  const auto name = program.empty() ? "" : fs::path(program.front()).filename().string();
-  return name == "farandole-train" || (name == "farandole" && program.size() > 1 && program[1] == "train");
-}
-
 // If the option is given several times, the last value counts, as in the program itself.
 std::string value_of(const std::vector<std::string>& program, std::string_view option) {
   std::string value;
@@ -34,6 +29,15 @@ std::string value_of(const std::vector<std::string>& program, std::string_view o
   return value;
 }
 
+// The run directory that a training names on its command line.
+fs::path run_of_training(const std::vector<std::string>& program) {
+  const auto command = command_of(program);
+  if (command != "train" && command != "fit") return {};
+  if (auto run = value_of(program, "--run-dir"); !run.empty()) return run;
+  const auto run = value_of(program, "--run"), store = value_of(program, "--store");
+  return command == "fit" && !run.empty() ? fs::path(store.empty() ? "runs" : store) / run : fs::path();
+}
+
 bool is_same_folder(const fs::path& a, const fs::path& b) {
   std::error_code ignored;
   const auto whole = [&](const fs::path& path) {
@@ -44,9 +48,16 @@ bool is_same_folder(const fs::path& a, const fs::path& b) {
 
 }  // namespace
 
+std::string command_of(const std::vector<std::string>& program) {
+  constexpr std::string_view prefix = "farandole-";
+  const auto name = program.empty() ? "" : fs::path(program.front()).filename().string();
+  if (name.starts_with(prefix)) return name.substr(prefix.size());
+  return name == "farandole" && program.size() > 1 ? program[1] : "";
+}
+
 LaunchedRun find_launched_run(const std::vector<std::string>& program, const fs::path& run_dir,
                               const fs::path& log_folder, const Environment& environment) {
-  const auto of_training = is_training(program) ? fs::path(value_of(program, "--run-dir")) : fs::path();
+  const auto of_training = run_of_training(program);
   if (!run_dir.empty()) {
     if (!of_training.empty() && !is_same_folder(of_training, run_dir))
       throw UserError(fmt::format(

@@ -20,9 +20,13 @@ struct LaunchedRun {
   bool logged = false;           // Logs were requested, so records may always be written.
 };
 
-// The folder is the first of these: `run_dir`, `--log-dir RUN/logs`, the --run-dir of `farandole train`, and
-// FARANDOLE_RUN_DIR. Without any of them, the ranks may still report it (launch/supervisor/supervised_run.h).
-// Throws: UserError if `run_dir` and the --run-dir of `farandole train` differ.
+// The command of Farandole that these words call, for example "train"; empty for other programs.
+std::string command_of(const std::vector<std::string>& program);
+
+// The folder is the first of these: `run_dir`, `--log-dir RUN/logs`, the run directory that the arguments of
+// `farandole train` or `farandole fit` name, and FARANDOLE_RUN_DIR. Without any of them, the ranks may still
+// report it (launch/supervisor/supervised_run.h).
+// Throws: UserError if `run_dir` and that of the training differ.
 LaunchedRun find_launched_run(const std::vector<std::string>& program, const std::filesystem::path& run_dir,
                               const std::filesystem::path& log_folder, const Environment& environment);
 

@@ -33,8 +33,11 @@ std::string shell_word(const std::string& word) {
 }
 
 std::string make_batch_script(const std::string& script, const BatchRequest& request) {
-  std::string arguments, text;
-  for (const auto& word : request.training) arguments += (arguments.empty() ? "" : " ") + shell_word(word);
+  std::string command, text;
+  for (const auto& word : request.command) command += (command.empty() ? "" : " ") + shell_word(word);
+  constexpr std::string_view training = "farandole train ", arguments = "\"$@\"",
+                             launcher = "exec farandole run ", scratch = "scratch=";
+  const bool trains = command.starts_with(training);
   const auto is_replaced = [&](const std::string& name) {
     return std::any_of(request.options.begin(), request.options.end(),
                        [&](const auto& option) { return option.first == name; });
@@ -48,16 +51,27 @@ std::string make_batch_script(const std::string& script, const BatchRequest& req
     } else if (in_header && !option.empty()) {
       in_header = false;
       for (const auto& [name, value] : request.options)
-        text += fmt::format("#SBATCH --{}={}\n", name, shell_word(value));
+        if (!value.empty()) text += fmt::format("#SBATCH --{}={}\n", name, shell_word(value));
     }
     if (in_header || (!option.empty() && is_replaced(option))) continue;
+    if (!trains && line.starts_with(scratch)) continue;  // Only a training copies its data.
     if (line.starts_with("trap "))
       text += fmt::format("export FARANDOLE_BIN={}\n", shell_word(request.programs.string()));
-    complete = complete || line.find("\"$@\"") != std::string::npos;
-    text += boost::replace_all_copy(line, "\"$@\"", arguments) + "\n";
+    if (line.starts_with(launcher) && !request.run_dir.empty())
+      line.insert(launcher.size(), fmt::format("--run-dir {} ", shell_word(request.run_dir.string())));
+    const auto start = line.find(training), given = line.find(arguments);
+    if (start != line.npos && given != line.npos) {
+      complete = true;
+      if (trains)
+        line.replace(given, arguments.size(), command.substr(training.size()));
+      else
+        line.replace(start, line.npos, command);
+    }
+    text += line + "\n";
   }
   if (in_header || !complete)
-    throw Error("the batch script of this installation has no #SBATCH line or no \"$@\"");
+    throw Error(
+        "the batch script of this installation has no #SBATCH line or does not start farandole train \"$@\"");
   return text;
 }
 

@@ -50,7 +50,7 @@ torch::Tensor LabelledSamples::unpack(std::span<const std::int64_t> indices) con
 
 std::int64_t first_part(std::int64_t n, double fraction, const std::string& source) {
   if (!(fraction > 0 && fraction < 1)) {
-    throw UserError(fmt::format("--held-out {}: give a fraction between 0 and 1", fraction));
+    throw UserError(fmt::format("--validation {}: give a fraction between 0 and 1", fraction));
   }
   if (n < 2)
     throw UserError(

@@ -61,7 +61,8 @@ torch::Tensor read_column(const DataTable& table, std::size_t column, torch::Sca
 // Bytes and booleans stay bytes in memory.
 torch::Tensor read_feature(const DataTable& table, const std::string& name) {
   const auto column = table.index_of(name);
-  const auto& [_, dtype, shape] = table.columns()[column];
+  const auto dtype = table.columns()[column].dtype;
+  const auto& shape = table.columns()[column].shape;
   if (table.rows() == 0 || std::ranges::count(shape, 0) > 0)
     throw UserError(fmt::format("{} has {} rows of shape [{}]; samples need numbers", where(table, column),
                                 table.rows(), fmt::join(shape, ", ")));
@@ -90,7 +91,8 @@ torch::Tensor read_features(const DataTable& table, const std::vector<std::strin
 // Labels are class numbers below `classes`.
 torch::Tensor read_labels(const DataTable& table, const std::string& name, std::int64_t classes) {
   const auto column = table.index_of(name);
-  const auto& [_, dtype, shape] = table.columns()[column];
+  const auto dtype = table.columns()[column].dtype;
+  const auto& shape = table.columns()[column].shape;
   if (!shape.empty())
     throw UserError(fmt::format("{} has rows of shape [{}]; a label is one class number per row",
                                 where(table, column), fmt::join(shape, ", ")));
@@ -184,7 +186,8 @@ std::pair<fs::path, fs::path> pair_of(const fs::path& folder, const Images& foun
 
 std::shared_ptr<const DataTable> open_idx(const char* column, const fs::path& file, std::size_t dimensions) {
   auto table = open_table(std::vector<TableFile>{{column, file}});
-  const auto& [_, dtype, shape] = table->columns().front();
+  const auto dtype = table->columns().front().dtype;
+  const auto& shape = table->columns().front().shape;
   if (dtype != DType::uint8 || shape.size() + 1 != dimensions)
     throw CorruptInput(fmt::format(
         "{} has {} dimensions of {}; IDX images have 3 dimensions of bytes, and labels have 1; are they swapped?",
