@@ -1,6 +1,6 @@
 // The overhead of the timeline, of a Run, and of PyTorch's profiler on training steps of a model of
-// BenchmarkTrainee. Blocks of steps with the timeline, with timeline and Run, with the profiler, and with none
-// of them alternate.
+// BenchmarkTrainee. Blocks of steps with the timeline, with timeline and Run, with the profiler, and with
+// none of them alternate.
 //
 //   farandole run -n 2 -- build/bin/overhead_benchmark MODEL SECONDS FOLDER
 //

@@ -34,8 +34,8 @@ class DistributedSampler : public torch::data::samplers::Sampler<> {
   DistributedSampler(std::int64_t size, const S& session, SamplerOptions options = {})
       : DistributedSampler(size, session.rank(), session.size(), options) {}
 
-  // The order is a function of seed + epoch. Call this on all ranks before each epoch, also after a restart. A
-  // Run that tracks the sampler does.
+  // The order is a function of seed + epoch. Call this on all ranks before each epoch, also after a restart.
+  // A Run that tracks the sampler does.
   void set_epoch(std::int64_t epoch) { set_position(epoch, 0); }
   // Continues within an epoch: all ranks together have already seen the first `seen` samples of its order.
   // The number of ranks may have changed since then.

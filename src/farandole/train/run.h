@@ -1,5 +1,6 @@
-// What surrounds the steps of a training: run.json, metrics.jsonl, checkpoints, and the end of the job. The
-// program keeps its loop; `farandole status`, `analyze` and `doctor` then know it as they know `farandole train`.
+// What surrounds the steps of a training: run.json, metrics.jsonl, checkpoints, and the end of the
+// job. The program keeps its loop; `farandole status`, `analyze` and `doctor` then know it as they
+// know `farandole train`.
 //
 //   farandole::Run run(session);
 //   run.track(*net, sgd, sampler);
@@ -39,8 +40,8 @@ namespace farandole {
 class DistributedOptimizer;
 
 struct RunOptions {
-  // Used if FARANDOLE_RUN_DIR is not set, which `farandole run --run-dir` does. Then the Run begins to record,
-  // so make it before optimizers and groups.
+  // Used if FARANDOLE_RUN_DIR is not set, which `farandole run --run-dir` does. Then the Run begins to
+  // record, so make it before optimizers and groups.
   std::filesystem::path run_dir{};
   // Samples of a step, of all ranks together. Not needed if a data loader uses the tracked sampler: its batch
   // size times the ranks is known, and must fit.
@@ -53,8 +54,8 @@ struct RunOptions {
   int keep = 3;
   // Steps from one line of metrics to the next, which has their means.
   std::int64_t log_every = 10;
-  // "min loss" or "max accuracy": the value of evaluate() that decides which checkpoint is the best. If this is
-  // empty, "loss" decides, or else "accuracy".
+  // "min loss" or "max accuracy": the value of evaluate() that decides which checkpoint is the best. If this
+  // is empty, "loss" decides, or else "accuracy".
   std::string best{};
   // Evaluations in a row without a better value that end the training; 0: no number.
   int patience = 0;
@@ -68,8 +69,8 @@ struct RunOptions {
   std::filesystem::path prometheus{};
 };
 
-// A number of this rank, such as a loss. A tensor must have one element; it is read when a line is written, so
-// that a GPU need not be waited for.
+// A number of this rank, such as a loss. A tensor must have one element; it is read when a line is written,
+// so that a GPU need not be waited for.
 class Value {
  public:
   template <class T>
@@ -87,8 +88,8 @@ using Values = std::vector<std::pair<std::string, Value>>;
 
 class Run {
  public:
-  // Opens the run directory and keeps other jobs from writing into it. From now on, SIGTERM, SIGINT and SIGUSR1
-  // do not end this process but are requests to stop. `session` must outlive this object.
+  // Opens the run directory and keeps other jobs from writing into it. From now on, SIGTERM, SIGINT and
+  // SIGUSR1 do not end this process but are requests to stop. `session` must outlive this object.
   // Throws: UserError on all ranks for wrong options, without a run directory, if it cannot be written, or if
   // another job writes into it.
   // Collective: every rank of the job must call this in the same order.
@@ -98,9 +99,9 @@ class Run {
   Run(const Run&) = delete;
   Run& operator=(const Run&) = delete;
 
-  // What checkpoints hold. Track everything before resume(); it must outlive this object. An optimizer may be a
-  // torch::optim one, also if a DistributedOptimizer uses it. Its parameters must be those of tracked modules.
-  // Only one sampler can be tracked; it continues within an epoch, on any number of ranks.
+  // What checkpoints hold. Track everything before resume(); it must outlive this object. An optimizer may be
+  // a torch::optim one, also if a DistributedOptimizer uses it. Its parameters must be those of tracked
+  // modules. Only one sampler can be tracked; it continues within an epoch, on any number of ranks.
   template <class First, class... More>
   requires(!std::is_convertible_v<First&, std::string>) void track(First& first, More&... more) {
     add(first);
@@ -113,11 +114,12 @@ class Run {
   void track(const std::string& name, double& value);
   void track(const std::string& name, std::int64_t& value);
 
-  // Continues from the newest checkpoint of the run directory that can be verified and has no NaN, on any number
-  // of ranks. Returns false if there is none, so that this is a new run. With the same number of ranks, the
-  // training continues bit by bit as if it had not been interrupted: parameters, buffers, optimizer, sampler and
-  // LibTorch's random generators of each rank are restored.
-  // Throws: CorruptInput on all ranks if no checkpoint is usable; UserError if it is of another model or data.
+  // Continues from the newest checkpoint of the run directory that can be verified and has no NaN, on any
+  // number of ranks. Returns false if there is none, so that this is a new run. With the same number of
+  // ranks, the training continues bit by bit as if it had not been interrupted: parameters, buffers,
+  // optimizer, sampler and LibTorch's random generators of each rank are restored.
+  // Throws: CorruptInput on all ranks if no checkpoint is usable; UserError if it is of another
+  // model or data.
   // Collective: every rank of the job must call this in the same order.
   bool resume();
 
@@ -126,22 +128,22 @@ class Run {
   // Steps of this epoch that are done: for programs that track no sampler and leave out batches themselves.
   std::int64_t steps_in_epoch() const;
 
-  // Ends a step, after the optimizer's. Writes a line of metrics with the means over ranks and steps if one is
-  // due, saves a checkpoint if one is due, and learns whether any rank was asked to stop. Returns false if the
-  // job is to stop: the state is saved, and the program should return finish() at once.
+  // Ends a step, after the optimizer's. Writes a line of metrics with the means over ranks and steps if one
+  // is due, saves a checkpoint if one is due, and learns whether any rank was asked to stop. Returns false if
+  // the job is to stop: the state is saved, and the program should return finish() at once.
   // The names of the values must be the same on all ranks. If the loss is not finite, this throws.
   // Throws: Error on all ranks if the last checkpoint could not be written, or if "loss" is not finite.
   // Collective: every rank of the job must call this in the same order.
   [[nodiscard]] bool step(const Values& values = {});
 
-  // Ends an evaluation: writes the means over the ranks to metrics.jsonl as eval_NAME. Saves a checkpoint if the
-  // deciding value is better than ever. Returns false if the training should end: after `patience` evaluations
-  // without a better value, or because any rank was asked to stop.
+  // Ends an evaluation: writes the means over the ranks to metrics.jsonl as eval_NAME. Saves a checkpoint if
+  // the deciding value is better than ever. Returns false if the training should end: after `patience`
+  // evaluations without a better value, or because any rank was asked to stop.
   // Throws: UserError if RunOptions::best names a value that is not there.
   // Collective: every rank of the job must call this in the same order.
   [[nodiscard]] bool evaluate(const Values& values);
-  // The same with what `work` returns. Before, all ranks get rank 0's buffers, such as the running statistics of
-  // batch normalization, so that all evaluate the same model. The timeline has the time as evaluation.
+  // The same with what `work` returns. Before, all ranks get rank 0's buffers, such as the running statistics
+  // of batch normalization, so that all evaluate the same model. The timeline has the time as evaluation.
   [[nodiscard]] bool evaluate(const std::function<Values()>& work);
 
   // Ends an epoch. The sampler begins the next one.
@@ -149,9 +151,9 @@ class Run {
   void next_epoch();
 
   bool stopping() const;  // True on all ranks if the job is to stop.
-  // Saves what is not saved yet, waits until the checkpoint is on disk, and writes to run.json how the run has
-  // ended. Returns the exit code of the program: 0, or 75 if the job was asked to stop. Then the same command
-  // continues it.
+  // Saves what is not saved yet, waits until the checkpoint is on disk, and writes to run.json how the run
+  // has ended. Returns the exit code of the program: 0, or 75 if the job was asked to stop. Then the same
+  // command continues it.
   // Throws: Error on all ranks if the checkpoint could not be written.
   // Collective: every rank of the job must call this in the same order.
   int finish();

@@ -82,8 +82,8 @@ TEST(ReportHtml, needs_nothing_from_elsewhere) {
   EXPECT_THAT(html, Not(HasSubstr("url(h")));
   EXPECT_THAT(html, Not(HasSubstr("nan")));
   for (const auto* part : {"Where the time goes", "What to do", "Efficiency", "Phases by rank", "Step times",
-                           "Over the run", "Late ranks", "Communication",
-                           "Critical path", "Trace", "href=\"timeline.json.gz\"", "Ranks wait for rank 1"})
+                           "Over the run", "Late ranks", "Communication", "Critical path", "Trace",
+                           "href=\"timeline.json.gz\"", "Ranks wait for rank 1"})
     EXPECT_THAT(html, HasSubstr(part));
 }
 

@@ -1,5 +1,5 @@
-// A training as users write it, with the public headers only: tests kill it, stop it, continue it on other ranks
-// and let it make mistakes. Settings are KEY=VALUE.
+// A training as users write it, with the public headers only: tests kill it, stop it, continue it on other
+// ranks and let it make mistakes. Settings are KEY=VALUE.
 #include <chrono>
 #include <cstdint>
 #include <cstdio>

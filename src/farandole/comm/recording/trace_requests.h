@@ -22,9 +22,9 @@
 
 #include "farandole/base/files/file_bytes.h"
 #include "farandole/base/process/quiet_thread.h"
+#include "farandole/base/process/signal_event.h"
 #include "farandole/base/run/run_lease.h"
 #include "farandole/comm/rank_layout.h"
-#include "farandole/base/process/signal_event.h"
 #include "farandole/comm/watch/watch_post.h"
 #include "farandole/timeline/timeline.h"
 

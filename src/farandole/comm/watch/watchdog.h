@@ -45,11 +45,11 @@
 
 #include "farandole/base/error.h"
 #include "farandole/base/process/quiet_thread.h"
+#include "farandole/base/process/signal_event.h"
 #include "farandole/comm/rank_layout.h"
 #include "farandole/comm/watch/collective_registry.h"
 #include "farandole/comm/watch/deadlock_watch.h"
 #include "farandole/comm/watch/self_watch.h"
-#include "farandole/base/process/signal_event.h"
 #include "farandole/comm/watch/stall_watch.h"
 #include "farandole/comm/watch/thread_probe.h"
 #include "farandole/comm/watch/watch_post.h"

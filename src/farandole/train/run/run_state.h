@@ -43,8 +43,8 @@ struct RunStateOptions {
 class RunState {
  public:
   // The arguments must outlive this object. `settle` is called on all ranks before a snapshot: it brings
-  // parameters and optimizers to the state of the last step, the same on all ranks. `save_samples` adds to the
-  // snapshot what the position within the epoch needs, and returns the samples that were seen.
+  // parameters and optimizers to the state of the last step, the same on all ranks. `save_samples` adds to
+  // the snapshot what the position within the epoch needs, and returns the samples that were seen.
   struct Hooks {
     std::function<void()> settle;
     std::function<std::int64_t(SnapshotBuilder&)> save_samples;
