@@ -84,7 +84,10 @@ class Launcher {
   }
 
   JobEnd run() {
-    while (!starter_->has_ended()) serve(false, begun_ ? -1 : look_ms);
+    while (!starter_->has_ended()) {
+      serve(false, look_ms);
+      end_hung_starter();
+    }
     while (take_starter_err()) {
     }
     lines_.finish();
@@ -233,6 +236,21 @@ class Launcher {
   // all ranks have written their records, and the folder of this launcher has all files of mpirun.
   void end_starter() {
     if (plan_.starter != Starter::mpirun || !failed_ || ended_ < plan_.ranks) return;
+    starter_->signal(SIGKILL);
+    ended_starter_ = true;
+  }
+
+  // Open MPI 4.1 sometimes hangs in its own end after MPI_Abort, when no rank is left, and passes on no
+  // output any more. A job would then last until its time limit.
+  void end_hung_starter() {
+    constexpr std::int64_t longest_end_ns = 10'000'000'000;
+    if (plan_.starter != Starter::mpirun || ended_starter_) return;
+    const auto now = now_ns();
+    if (now - looked_for_end_ns_ < std::int64_t{look_ms} * 1'000'000) return;
+    looked_for_end_ns_ = now;
+    if (!is_aborting() || static_cast<int>(rank_records().size()) < plan_.ranks) return;
+    if (all_ended_ns_ == 0) all_ended_ns_ = now;
+    if (now - all_ended_ns_ < longest_end_ns) return;
     starter_->signal(SIGKILL);
     ended_starter_ = true;
   }
@@ -412,7 +430,8 @@ class Launcher {
   static constexpr int forced = 3;
   bool begun_ = false;  // job.json has been written.
   const std::int64_t started_ns_ = now_ns();
-  std::int64_t looked_ns_ = started_ns_;
+  std::int64_t looked_ns_ = started_ns_, looked_for_end_ns_ = started_ns_;
+  std::int64_t all_ended_ns_ = 0;  // When the last rank had ended after MPI_Abort; 0: not seen.
   std::optional<ChildProcess> scancel_;
   std::optional<ChildProcess> starter_;  // Last member: it must end before the objects to which it reports.
 };

@@ -60,7 +60,7 @@ TEST(Deadlock, ARankHasFewerBatches) {
   EXPECT_EQ(
       sentence(ranks),
       "deadlock: rank 0 waits in allreduce #24 'bucket 0' of the gradients of step 13, rank 1 has ended its "
-      "training after 12 steps and waits in the end of the session: rank 1 has made 1 step fewer; give all "
+      "training after 12 steps and waits for the others: rank 1 has made 1 step fewer; give all "
       "ranks the same number of batches with DistributedSampler, or use Join");
   ranks[1] = status_of(1, {call_of(1, 2, 24, 0)});
   EXPECT_EQ(sentence(ranks), "") << "it may still begin the step";

@@ -20,32 +20,33 @@ shape 1 1 mat1 and mat2 shapes cannot be multiplied \(5x7 and 4x8\)$
 label 1 1 Target 12 is out of bounds\.$
 exit 3 1 exit\(3\) was called inside of the session, .*; return from main
 exit_0 64 1 exit\(0\) was called inside of the session
-other_shape 64 - allreduce
-other_call 64 - broadcast
+other_shape 64 - the ranks make different calls of the same collective
+other_call 64 - the ranks make different calls of the same collective
 device 64 - the device cannot be 'gpu'; use cpu, cuda .* or auto
 no_broadcast 64 - the parameters of rank 1 differ from those of rank 0 at the first step \(4 of 4, the first is 0\.weight\); call session\.broadcast\(\*net\)
-inner_step 64 - call step\(\) of the DistributedOptimizer instead of the inner optimizer's
-inner_zero_grad 64 - call step\(\) of the DistributedOptimizer instead of the inner optimizer's
-last_inner_step 64 - call step\(\) of the DistributedOptimizer instead of the inner optimizer's
-no_step 64 - step\(\) of the DistributedOptimizer was never called$
+inner_step 64 - the parameters were changed after backward, but not by step\(\) of the DistributedOptimizer
+inner_zero_grad 64 - the parameters were changed after backward, but not by step\(\) of the DistributedOptimizer
+last_inner_step 64 - the parameters were changed after backward, but not by step\(\) of the DistributedOptimizer
+no_step 64 - gradients were reduced and discarded, but step\(\) of the DistributedOptimizer was never called$
 missing_parameter 64 - the parameter 1\.weight requires a gradient, but the optimizer does not have it
 extra_parameter 64 - the optimizer has a parameter of shape \[3\], which is not among the named parameters
 one_rank_changes 64 - the parameters of rank 1 differ from those of rank 0 at the end of the training \(.*; do not use this model
 second_backward 1 - Trying to backward through the graph a second time
 nan 1 - the gradient of .* has a NaN or an infinity on rank 1$
+early_return 64 any deadlock: rank 0 waits in .*, rank 1 has ended its
 segfault 139 any rank 1 .*(SIGSEGV|signal 11)
 END
 }
 
 # Counts lines without those of mpirun, which are between two rulers.
-own_lines() { awk '/^-{60,}$/ { inside = !inside; next } !inside && NF' err; }
+own_lines() { awk '/^------------*$/ { inside = !inside; next } !inside && NF && !/^  /' err; }
 
 check() {  # LAUNCHER MISTAKE CODE RANK PATTERN
   local launcher=$1 mistake=$2 code=$3 rank=$4 pattern=$5 got prefix
   if [[ $launcher == farandole ]]; then
-    timeout 100 "$bin/farandole" run -n 2 -- "$bin/mistaken" "$mistake" >out 2>err
+    timeout 100 "$bin/farandole" run -n 2 -- "$bin/mistaken" "$mistake" >out 2>err </dev/null
   else
-    timeout 100 mpirun -n 2 "$bin/mistaken" "$mistake" >out 2>err
+    timeout 100 mpirun -n 2 "$bin/mistaken" "$mistake" >out 2>err </dev/null
   fi
   got=$?
   [[ $got == "$code" ]] || fail "$mistake with $launcher: exit code $got instead of $code"

@@ -6,8 +6,10 @@ remedy="give all ranks the same number of batches with DistributedSampler, or us
 deadlocks() {
   local starter code
   for starter in "mpirun -q -n 2" "$bin/farandole run -n 2 --"; do
-    timeout -k 10 110 $starter "$bin/deadlocking" "$1" >out 2>err
+    timeout -k 5 60 $starter "$bin/deadlocking" "$1" >out 2>err
     code=$?
+    # Open MPI 4.1 sometimes hangs in its own end, when no rank is left; farandole run then ends it.
+    [[ $starter != mpirun* || $code -lt 124 || -n $(pgrep -f "^$bin/deadlocking") ]] || code=64
     [[ $code == 64 ]] || fail "$1, $starter: exit code $code: $(<err)"
     [[ $(grep -cE "^(\[.*\] )?farandole: \[rank 0\] deadlock: $2\$" err) == 1 ]] || fail "$1, $starter: $(<err)"
   done

@@ -99,6 +99,8 @@ class CollectiveRegistry {
 
   // The number of the end of the session, which no rank can leave before every rank has come there.
   static constexpr std::uint16_t session_end = 0xFFFF;
+  // The name of the collective in which the ranks meet when they have trained.
+  static constexpr const char* training_end = "end of the training";
 
   // `ranks`: how many the communicator has; 0 if unknown. When the caller drops the entry, the registry keeps
   // its last state until the number is used again.

@@ -97,7 +97,8 @@ class Deadlock {
 };
 
 bool is_end(const CallStatus& call) {
-  return call.key.communicator == CollectiveRegistry::session_end;
+  return call.key.communicator == CollectiveRegistry::session_end ||
+         std::string_view(call.name) == CollectiveRegistry::training_end;
 }
 bool is_of_gradients(const CallStatus& call) {
   return std::string_view(call.name).starts_with("bucket ");
@@ -128,7 +129,7 @@ struct Place {
       return fmt::format("{} {} ended {} session{}", who, has(ranks), ranks.size() == 1 ? "its" : "their",
                          after);
     if (at_end)
-      return fmt::format("{} {} ended {} training{} and {} in the end of the session", who, has(ranks),
+      return fmt::format("{} {} ended {} training{} and {} for the others", who, has(ranks),
                          ranks.size() == 1 ? "its" : "their", after, waits(ranks));
     if (in_gradients && steps_matter)
       return fmt::format("{} {} in {} of the gradients of step {}", who, waits(ranks), call, steps);

@@ -118,7 +118,7 @@ bool Watchdog::leave(bool job_ends) {
 }
 
 bool Watchdog::claim_loss() {
-  return !loss_claimed_.exchange(true);
+  return !loss_claimed_.exchange(true) && !post_.board->ending();
 }
 
 void Watchdog::run() {

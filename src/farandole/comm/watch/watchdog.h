@@ -95,7 +95,8 @@ class Watchdog {
   // true, a rank that is told to end does not wait for news of a loss either; then it returns whether this is
   // the first rank of the node that ends the job.
   bool leave(bool job_ends = false);
-  // Call this before reporting a lost peer. Returns true if no report was made on this rank yet.
+  // Call this before reporting a lost peer. Returns true if no report was made on this rank yet, and no rank
+  // of this node has said why the job ends.
   bool claim_loss();
 
  private:

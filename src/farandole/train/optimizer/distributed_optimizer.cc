@@ -13,6 +13,7 @@
 #include "farandole/comm/net/stream.h"
 #include "farandole/fusion/bucket_planner.h"
 #include "farandole/fusion/gradient_reducer.h"
+#include "farandole/train/collectives_internals.h"
 #include "farandole/train/optimizer/bucket_optimizer.h"
 #include "farandole/train/optimizer/gradient_synchronizer.h"
 #include "farandole/train/optimizer/joining.h"
@@ -328,7 +329,11 @@ struct DistributedOptimizer::Impl {
     if (discarded > 1 && !guard.has_stepped())
       throw UserError(
           "gradients were reduced and discarded, but step() of the DistributedOptimizer was never called");
-    if (!averaging && !gradients->pending()) guard.compare_end(everyone());
+    // Not over the communicator of the gradients: if other ranks have more batches, their reduction is no
+    // different call of this collective, but they wait for each other, and the watchdog says so.
+    if (!averaging && !gradients->pending())
+      guard.compare_end(options.group != nullptr ? communicator_of(*options.group)
+                                                 : session.internals().communicator());
   }
 
   bool stopping() const {

@@ -1,6 +1,8 @@
 #include "farandole/train/optimizer/gradient_buckets.h"
 
 #include <algorithm>
+#include <functional>
+#include <string_view>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/variable.h>
@@ -19,13 +21,27 @@ const char* const of_inner_step =
     "used its own gradients; call step() of the DistributedOptimizer instead of the inner optimizer's, or "
     "synchronize() before other code changes parameters";
 
+namespace {
+
+// Changes when code changes the parameter: by its version or, because LibTorch's optimizers hide their
+// changes from it, by its first bytes. Those on a GPU are not read.
+std::size_t mark_of(const Tensor& parameter) {
+  auto mark = static_cast<std::size_t>(parameter._version());
+  if (!parameter.device().is_cpu() || !parameter.is_contiguous() || parameter.numel() == 0) return mark;
+  const std::string_view bytes(static_cast<const char*>(parameter.const_data_ptr()),
+                               std::min<std::size_t>(bytes_of(parameter), 64));
+  return mark ^ std::hash<std::string_view>{}(bytes);
+}
+
+}  // namespace
+
 GradientBuckets::GradientBuckets(GradientReducer& reducer, DeviceReducer* device,
                                  std::vector<Tensor> parameters, int passes)
     : reducer_(reducer), device_(device), parameters_(std::move(parameters)), passes_per_step_(passes) {
   if (passes < 1) throw UserError("backward_passes_per_step must be at least 1");
   views_.resize(parameters_.size());
   passes_.assign(parameters_.size(), 0);
-  versions_.assign(parameters_.size(), 0);
+  marks_.assign(parameters_.size(), 0);
   listeners_.resize(parameters_.size());
   packed_later_.resize(parameters_.size());
   for (const auto& bucket : reducer_.plan().buckets) {
@@ -72,7 +88,7 @@ bool GradientBuckets::listen_again(std::size_t i) {
 void GradientBuckets::arrived(std::size_t i) {
   if (!parameters_[i].grad().defined()) return;
   if (device_ == nullptr || !like_its_view(parameters_[i].grad(), i)) pack(i);
-  if (passes_[i] == 0) versions_[i] = static_cast<std::int64_t>(parameters_[i]._version());
+  if (passes_[i] == 0) marks_[i] = mark_of(parameters_[i]);
   if (++passes_[i] == passes_per_step_) hand_over(i);
   if (passes_[i] > passes_per_step_ && overtaken()) throw UserError(of_inner_step);
   if (passes_[i] > passes_per_step_)
@@ -136,7 +152,7 @@ bool GradientBuckets::pending() const {
 
 bool GradientBuckets::overtaken() const {
   for (std::size_t i = 0; i < parameters_.size(); ++i)
-    if (passes_[i] > 0 && static_cast<std::int64_t>(parameters_[i]._version()) != versions_[i]) return true;
+    if (passes_[i] > 0 && mark_of(parameters_[i]) != marks_[i]) return true;
   return false;
 }
 

@@ -80,8 +80,8 @@ class GradientBuckets {
   std::vector<torch::Tensor> packed_later_;  // Indexed by tensor; what the reducer copies.
   const int passes_per_step_;
   std::vector<int> passes_;  // Backward passes of this step, indexed by tensor.
-  // Indexed by tensor: of the parameter when it got its first gradient of this step, counted by LibTorch.
-  std::vector<std::int64_t> versions_;
+  // Indexed by tensor: a mark of the parameter when it got its first gradient of this step.
+  std::vector<std::size_t> marks_;
   std::vector<Listener> listeners_;  // Indexed by tensor.
   std::atomic<std::size_t> packed_bytes_{0};
 };

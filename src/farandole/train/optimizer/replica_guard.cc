@@ -11,6 +11,7 @@
 #include "farandole/base/log.h"
 #include "farandole/base/text/phrases.h"
 #include "farandole/comm/agreement.h"
+#include "farandole/comm/watch/collective_registry.h"
 #include "farandole/train/replica_hashes.h"
 
 namespace farandole {
@@ -58,7 +59,7 @@ std::int64_t ReplicaGuard::version() const {
 void ReplicaGuard::compare_end(Communicator& ranks) const {
   if (steps_ == 0 || ranks.size == 1) return;
   int changed = version() != version_ ? 1 : 0;
-  ranks.allreduce("parameters changed", &changed, 1, DType::int32, ReduceOp::max);
+  ranks.allreduce(CollectiveRegistry::training_end, &changed, 1, DType::int32, ReduceOp::max);
   if (changed != 0) return;
   const auto differences = find_disagreements(ranks, "parameters at the end", hashes_of(named_));
   if (differences.empty()) return;
