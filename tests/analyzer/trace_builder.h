@@ -10,6 +10,7 @@
 #include <string>
 #include <unistd.h>
 #include <utility>
+#include <vector>
 #include <zlib.h>
 
 #include <nlohmann/json.hpp>
@@ -49,7 +50,7 @@ class TraceBuilder {
 
   static std::int64_t tid(int rank, int index) { return 1'000'000 + 1'000 * std::int64_t{rank} + index; }
 
-  void add(nlohmann::json event) { events_.push_back(std::move(event)); }
+  void add(const nlohmann::json& event) { events_.push_back(event.dump()); }
 
   void thread(int rank, int index, const std::string& name) {
     add({{"ph", "M"},
@@ -83,6 +84,16 @@ class TraceBuilder {
          name);
   }
 
+  // In the order of TraceWriter, with the kind before the value.
+  void counter(int rank, const std::string& name, std::int64_t at, double value) {
+    events_.push_back(nlohmann::ordered_json{{"ph", "C"},
+                                             {"name", name},
+                                             {"pid", rank + 1},
+                                             {"ts", static_cast<double>(at) / 1000},
+                                             {"args", {{"value", value}}}}
+                          .dump());
+  }
+
   nlohmann::json& other_data() { return other_data_; }
 
   std::string text() const {
@@ -92,7 +103,7 @@ class TraceBuilder {
     if (!header.contains("clock_residual_us"))
       header["clock_residual_us"] = std::vector<double>(static_cast<std::size_t>(ranks_), 0.0);
     std::string text = R"({"displayTimeUnit":"ms","otherData":)" + header.dump() + ",\"traceEvents\":[\n";
-    for (std::size_t i = 0; i < events_.size(); ++i) text += (i > 0 ? ",\n" : "") + events_[i].dump();
+    for (std::size_t i = 0; i < events_.size(); ++i) text += (i > 0 ? ",\n" : "") + events_[i];
     return text + "\n]}\n";
   }
 
@@ -106,7 +117,7 @@ class TraceBuilder {
  private:
   int ranks_;
   nlohmann::json other_data_ = nlohmann::json::object();
-  std::vector<nlohmann::json> events_;
+  std::vector<std::string> events_;
 };
 
 }  // namespace farandole::testing

@@ -18,23 +18,18 @@ using testing::TraceBuilder;
 
 constexpr std::int64_t second_ns = 1'000'000'000;
 
-void counter(TraceBuilder& trace, int rank, const char* name, std::int64_t at_ns, double value) {
-  trace.add(
-      {{"ph", "C"}, {"name", name}, {"pid", rank + 1}, {"ts", at_ns / 1000}, {"args", {{"value", value}}}});
-}
-
 // Two ranks with a load that differs over 4 s.
 TraceBuilder trace_with_counters(bool on_one_node = true) {
   TraceBuilder trace(2, on_one_node);
   for (int rank = 0; rank < 2; ++rank) {
     for (int step = 0; step < 12; ++step)
       trace.step(rank, step, step * second_ns / 3, (step + 1) * second_ns / 3);
-    counter(trace, rank, "CPU %", 1 * second_ns, 100);
-    counter(trace, rank, "CPU %", 2 * second_ns, 100);
-    counter(trace, rank, "CPU %", 4 * second_ns, 80);
-    counter(trace, rank, "memory MiB", 1 * second_ns, 700 + rank);
-    counter(trace, rank, "memory MiB", 2 * second_ns, 600);
-    counter(trace, rank, "page faults/s", 2 * second_ns, 1e6);
+    trace.counter(rank, "CPU %", 1 * second_ns, 100);
+    trace.counter(rank, "CPU %", 2 * second_ns, 100);
+    trace.counter(rank, "CPU %", 4 * second_ns, 80);
+    trace.counter(rank, "memory MiB", 1 * second_ns, 700 + rank);
+    trace.counter(rank, "memory MiB", 2 * second_ns, 600);
+    trace.counter(rank, "page faults/s", 2 * second_ns, 1e6);
   }
   return trace;
 }
@@ -43,7 +38,7 @@ nlohmann::json facts() {
   return {{"ranks", 2}, {"device", "cpu"}, {"cores", 2}, {"memory_mib", 65536}};
 }
 
-TEST(Resources, are_asked_and_used) {
+TEST(Resources, AreAskedAndUsed) {
   const TemporaryFolder folder;
   trace_with_counters().write_run(folder / "run", facts());
   const auto report = report_of({analyze_run(folder / "run")});
@@ -62,7 +57,7 @@ TEST(Resources, are_asked_and_used) {
   EXPECT_THAT(html, HasSubstr("of 64 GiB asked"));
 }
 
-TEST(Resources, of_several_nodes_are_those_of_one) {
+TEST(Resources, OfSeveralNodesAreThoseOfOne) {
   const TemporaryFolder folder;
   trace_with_counters(false).write_run(folder / "run", facts());
   EXPECT_EQ(analyze_run(folder / "run").resources.text(),
@@ -70,7 +65,7 @@ TEST(Resources, of_several_nodes_are_those_of_one) {
 }
 
 // The line of metrics.jsonl counts from the start of the training on, and knows the highest memory.
-TEST(Resources, are_also_those_of_the_training) {
+TEST(Resources, AreAlsoThoseOfTheTraining) {
   const TemporaryFolder folder;
   trace_with_counters().write_run(folder / "run", facts());
   testing::write_text(folder / "run" / "metrics.jsonl",
@@ -88,7 +83,7 @@ TEST(Resources, are_also_those_of_the_training) {
 }
 
 // A line of an earlier start with another number of ranks.
-TEST(Resources, of_other_ranks_do_not_count) {
+TEST(Resources, OfOtherRanksDoNotCount) {
   const TemporaryFolder folder;
   trace_with_counters().write_run(folder / "run", facts());
   testing::write_text(folder / "run" / "metrics.jsonl",
@@ -96,12 +91,12 @@ TEST(Resources, of_other_ranks_do_not_count) {
   EXPECT_EQ(analyze_run(folder / "run").resources.text(), "asked 64 GiB, used 1.4; 2 cores, 1.8 busy");
 }
 
-TEST(Resources, of_many_ranks_are_three_rows) {
+TEST(Resources, OfManyRanksAreThreeRows) {
   const TemporaryFolder folder;
   TraceBuilder trace(20);
   for (int rank = 0; rank < 20; ++rank) {
     for (int step = 0; step < 12; ++step) trace.step(rank, step, step * second_ns, (step + 1) * second_ns);
-    counter(trace, rank, "memory MiB", second_ns, 100 * (rank + 1));
+    trace.counter(rank, "memory MiB", second_ns, 100 * (rank + 1));
   }
   trace.write_run(folder / "run", {{"ranks", 20}});
   const auto text = report_text(report_of({analyze_run(folder / "run")}), false);
@@ -110,7 +105,7 @@ TEST(Resources, of_many_ranks_are_three_rows) {
   EXPECT_THAT(text, HasSubstr("resources   used 2 GiB (per node; the most of 20 nodes)"));
 }
 
-TEST(Resources, are_silent_if_nothing_is_known) {
+TEST(Resources, AreSilentIfNothingIsKnown) {
   const TemporaryFolder folder;
   TraceBuilder trace(2);
   for (int rank = 0; rank < 2; ++rank)
@@ -123,7 +118,7 @@ TEST(Resources, are_silent_if_nothing_is_known) {
   EXPECT_TRUE(testing::json_report(report)["runs"][0]["resources"]["busy_cores"].contains("unknown"));
 }
 
-TEST(Resources, are_also_in_recorders) {
+TEST(Resources, AreAlsoInRecorders) {
   const TemporaryFolder folder;
   std::filesystem::create_directories(folder / "recorder");
   const SyntheticRun synthetic;
@@ -134,7 +129,7 @@ TEST(Resources, are_also_in_recorders) {
   EXPECT_NEAR(ranks[0].use.cpu_percent.value_or(0), 103.3, 0.2);
 }
 
-TEST(Resources, have_short_figures) {
+TEST(Resources, HaveShortFigures) {
   EXPECT_EQ(gib_text(65536), "64");
   EXPECT_EQ(gib_text(1331.2), "1.3");
   EXPECT_EQ(gib_text(256), "0.25");

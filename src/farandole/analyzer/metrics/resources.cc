@@ -36,7 +36,8 @@ Resources resources_of(const RunModel& run) {
       entry(static_cast<int>(rank)).use = run.log.use[rank];
   for (const auto& rank : run.ranks) {
     const auto& counters = rank.resources;
-    if (!counters.cpu_percent && !counters.memory_mib && !counters.gpu_percent) continue;
+    if (!counters.cpu_percent && !counters.memory_mib && !counters.gpu_percent && !counters.gpu_memory_mib)
+      continue;
     auto& [number, host, use] = entry(rank.rank);
     if (host.empty()) host = rank.host;
     use.cpu_percent = mean_of(use.cpu_percent, counters.cpu_percent);
