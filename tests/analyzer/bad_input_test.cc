@@ -42,7 +42,7 @@ RunReport analyze_text(const TemporaryFolder& folder, const std::string& text) {
   return analyze_run(folder / "trace.json");
 }
 
-TEST(BadInput, of_one_event_costs_that_event_and_is_named_by_its_offset) {
+TEST(BadInput, OfOneEventCostsThatEventAndIsNamedByItsOffset) {
   const TemporaryFolder folder;
   const auto sound = analyze_text(folder, sound_text());
   ASSERT_THAT(sound.metrics.warnings, SizeIs(0));
@@ -73,7 +73,7 @@ TEST(BadInput, of_one_event_costs_that_event_and_is_named_by_its_offset) {
 }
 
 // For any names, the reports are valid JSON and UTF-8, and no text controls a terminal.
-TEST(BadInput, in_names_does_not_get_into_reports) {
+TEST(BadInput, InNamesDoesNotGetIntoReports) {
   const TemporaryFolder folder;
   TraceBuilder trace(1);
   const std::string name = "\u0007<b>&\"' \\ ünïcode \u202e\U0001F600";
@@ -87,7 +87,7 @@ TEST(BadInput, in_names_does_not_get_into_reports) {
   EXPECT_EQ(report_html(report, "").find("<b>&\""), std::string::npos);
 }
 
-TEST(BadInput, that_is_cut_is_analyzed_up_to_the_cut) {
+TEST(BadInput, ThatIsCutIsAnalyzedUpToTheCut) {
   const TemporaryFolder folder;
   const auto text = sound_text();
   const auto cut = text.substr(0, text.size() * 3 / 4);
@@ -101,7 +101,7 @@ TEST(BadInput, that_is_cut_is_analyzed_up_to_the_cut) {
               Contains(HasSubstr("gzip data is truncated")));
 }
 
-TEST(BadInput, of_two_runs_in_one_folder_is_told) {
+TEST(BadInput, OfTwoRunsInOneFolderIsTold) {
   const TemporaryFolder folder;
   std::filesystem::create_directory(folder / "run");
   testing::write_text(folder / "run" / "timeline.json", sound_text());
@@ -118,7 +118,7 @@ TEST(BadInput, of_two_runs_in_one_folder_is_told) {
   EXPECT_THAT(warnings, Contains(HasSubstr("\"global_batch\" is not a number above 0")));
 }
 
-TEST(BadInput, of_which_nothing_can_be_said_is_corrupt) {
+TEST(BadInput, OfWhichNothingCanBeSaidIsCorrupt) {
   const TemporaryFolder folder;
   for (const std::string& text :
        {std::string(), std::string("\0\0\0\0", 4), std::string("{\"traceEvents\":[{]}"),

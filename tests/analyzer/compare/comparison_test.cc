@@ -43,7 +43,7 @@ LargeRun noisy() {
   return run;
 }
 
-TEST(Comparison, finds_what_became_slower) {
+TEST(Comparison, FindsWhatBecameSlower) {
   auto slower = noisy();
   slower.step.backward += 10'000'000;
   for (auto& bucket : slower.step.buckets) bucket.offset += 10'000'000;
@@ -69,7 +69,7 @@ TEST(Comparison, finds_what_became_slower) {
 }
 
 // Two runs of the same program differ only by noise.
-TEST(Comparison, does_not_take_chance_for_a_difference) {
+TEST(Comparison, DoesNotTakeChanceForADifference) {
   std::size_t found = 0;
   std::size_t all = 0;
   const auto before = report_on(noisy());
@@ -109,7 +109,7 @@ Trend trend_of_steps(const std::vector<RunMetrics>& now, const std::vector<RunMe
 
 // For any number of runs there are 5 % false alarms, even if runs differ more from each other
 // than their steps do.
-TEST(Comparison, of_repeats_holds_what_differs_from_run_to_run) {
+TEST(Comparison, OfRepeatsHoldsWhatDiffersFromRunToRun) {
   std::mt19937 random(31);
   const auto runs = [&](std::size_t count, double factor) {
     std::normal_distribution<double> between(100 * factor, 3 * factor);
@@ -130,7 +130,7 @@ TEST(Comparison, of_repeats_holds_what_differs_from_run_to_run) {
   }
 }
 
-TEST(Comparison, of_single_runs_says_that_repeats_are_missing) {
+TEST(Comparison, OfSingleRunsSaysThatRepeatsAreMissing) {
   std::mt19937 random(32);
   int false_alarms = 0;
   for (int i = 0; i < 1000; ++i)
@@ -150,7 +150,7 @@ TEST(Comparison, of_single_runs_says_that_repeats_are_missing) {
                        2);
 }
 
-TEST(Comparison, names_a_phase_only_where_it_makes_up_half) {
+TEST(Comparison, NamesAPhaseOnlyWhereItMakesUpHalf) {
   const auto before = report_on(noisy());
   auto both = noisy();
   both.step.forward += 5'000'000;
@@ -163,7 +163,7 @@ TEST(Comparison, names_a_phase_only_where_it_makes_up_half) {
 }
 
 // The other ranks wait for the additional work of one rank.
-TEST(Comparison, names_whom_the_ranks_wait_for) {
+TEST(Comparison, NamesWhomTheRanksWaitFor) {
   TraceBuilder before(4), now(4);
   for (int step = 0; step < 40; ++step)
     for (int rank = 0; rank < 4; ++rank) {
@@ -190,7 +190,7 @@ TEST(Comparison, names_whom_the_ranks_wait_for) {
                 "2's backward)"));
 }
 
-TEST(Conditions, compare_every_figure_they_may_name) {
+TEST(Conditions, CompareEveryFigureTheyMayName) {
   const auto before = report_on(noisy());
   auto slower = noisy();
   slower.step.backward += 30'000'000;
@@ -215,7 +215,7 @@ TEST(Conditions, compare_every_figure_they_may_name) {
               ElementsAre(HasSubstr("step_p95_ms>+10%: it changed by +")));
 }
 
-TEST(Conditions, do_not_take_a_few_steps_for_certain) {
+TEST(Conditions, DoNotTakeAFewStepsForCertain) {
   LargeRun few;
   few.steps = 5;
   auto slower = few;
@@ -230,7 +230,7 @@ TEST(Conditions, do_not_take_a_few_steps_for_certain) {
   EXPECT_THAT(failures(parse_conditions("step_ms>+500%"), {&now.metrics}, &comparison), IsEmpty());
 }
 
-TEST(Conditions, say_what_is_wrong_with_them) {
+TEST(Conditions, SayWhatIsWrongWithThem) {
   EXPECT_THAT(parse_conditions(""), IsEmpty());
   for (const auto* wrong : {"throughput", "speed<5", "overlap<", "overlap<half", "overlap<5x%", "<5"})
     EXPECT_THROW(parse_conditions(wrong), UserError) << wrong;
@@ -245,7 +245,7 @@ TEST(Conditions, say_what_is_wrong_with_them) {
               ElementsAre(HasSubstr("unknown: no communication")));
 }
 
-TEST(ReportJson, has_the_comparison) {
+TEST(ReportJson, HasTheComparison) {
   const auto run = report_on(LargeRun());
   auto report = report_of({run});
   report.against = {"before"};

@@ -20,7 +20,7 @@ SizedRun run_of(int ranks, double batch, std::vector<double> periods_ms) {
           Figure::known(40)};
 }
 
-TEST(Scaling, is_weak_for_the_same_batch_per_rank) {
+TEST(Scaling, IsWeakForTheSameBatchPerRank) {
   const auto scaling =
       measure_scaling({run_of(4, 128, {125, 125}), run_of(1, 32, {100, 100}), run_of(2, 64, {100, 100})});
   EXPECT_EQ(scaling.unknown, "");
@@ -33,13 +33,13 @@ TEST(Scaling, is_weak_for_the_same_batch_per_rank) {
   EXPECT_DOUBLE_EQ(scaling.points[2].ci95.low, 0.8);
 }
 
-TEST(Scaling, is_strong_for_the_same_global_batch) {
+TEST(Scaling, IsStrongForTheSameGlobalBatch) {
   const auto scaling = measure_scaling({run_of(2, 64, {100, 100}), run_of(4, 64, {80, 80})});
   EXPECT_EQ(scaling.mode, "strong");
   EXPECT_DOUBLE_EQ(scaling.points[1].efficiency, 2 * 100 / (4 * 80.0));
 }
 
-TEST(Scaling, joins_repeats_and_gives_an_interval_around_the_efficiency) {
+TEST(Scaling, JoinsRepeatsAndGivesAnIntervalAroundTheEfficiency) {
   std::vector<double> noisy;
   for (int i = 0; i < 200; ++i) noisy.push_back(100 + i % 7);
   const auto scaling = measure_scaling(
@@ -57,7 +57,7 @@ TEST(Scaling, joins_repeats_and_gives_an_interval_around_the_efficiency) {
 }
 
 // The steps drift. If they were drawn one by one, the interval of their mean would be far too narrow.
-TEST(Scaling, knows_that_steps_in_a_row_are_alike) {
+TEST(Scaling, KnowsThatStepsInARowAreAlike) {
   std::uint64_t state = 7;
   const auto noise = [&] {
     state = state * 6364136223846793005 + 1442695040888963407;
@@ -84,7 +84,7 @@ TEST(Scaling, knows_that_steps_in_a_row_are_alike) {
 
 // Runs differ by 5 %. Percentiles of resampled runs miss the value in 29 % of the cases for two runs, and in
 // 17 % for three.
-TEST(Scaling, knows_how_little_few_repeats_tell) {
+TEST(Scaling, KnowsHowLittleFewRepeatsTell) {
   std::mt19937 random(3);
   std::normal_distribution<double> around(0, 0.05);
   for (const int repeats : {2, 3, 5}) {
@@ -102,7 +102,7 @@ TEST(Scaling, knows_how_little_few_repeats_tell) {
   }
 }
 
-TEST(Scaling, weighs_runs_alike_and_says_where_repeats_are_missing) {
+TEST(Scaling, WeighsRunsAlikeAndSaysWhereRepeatsAreMissing) {
   const auto scaling = measure_scaling({run_of(1, 32, std::vector<double>(10, 100)),
                                         run_of(2, 64, std::vector<double>(1000, 100)),
                                         run_of(2, 64, std::vector<double>(10, 120))});
@@ -124,7 +124,7 @@ std::vector<SizedRun> runs_by(LawKind kind, const ScalingLaw& law, const std::ve
   return runs;
 }
 
-TEST(Scaling, finds_the_law_that_made_the_runs) {
+TEST(Scaling, FindsTheLawThatMadeTheRuns) {
   ScalingLaw law;
   law.amdahl = 0.04;
   auto scaling = measure_scaling(runs_by(LawKind::amdahl, law, {1, 2, 4}, false));
@@ -152,7 +152,7 @@ TEST(Scaling, finds_the_law_that_made_the_runs) {
   EXPECT_NEAR(gain(scaling.worth_until_ranks) / 0.01, 0.5, 0.02);
 }
 
-TEST(Scaling, forecasts_within_its_band_what_it_has_not_seen) {
+TEST(Scaling, ForecastsWithinItsBandWhatItHasNotSeen) {
   ScalingLaw law;
   law.contention = 0.02;
   law.coherency = 0.001;
@@ -171,7 +171,7 @@ TEST(Scaling, forecasts_within_its_band_what_it_has_not_seen) {
   }
 }
 
-TEST(Scaling, says_where_compute_itself_takes_longer) {
+TEST(Scaling, SaysWhereComputeItselfTakesLonger) {
   auto runs = std::vector{run_of(1, 32, {100, 100}), run_of(4, 128, {200, 200})};
   EXPECT_EQ(slower_compute_text(measure_scaling(runs)), "");
   runs[1].compute_ms = Figure::known(80);
@@ -183,13 +183,13 @@ TEST(Scaling, says_where_compute_itself_takes_longer) {
   EXPECT_EQ(measure_scaling(runs).points[1].compute_scaling.unknown, "no kernels");
 }
 
-TEST(Scaling, refuses_to_forecast_from_two_sizes) {
+TEST(Scaling, RefusesToForecastFromTwoSizes) {
   const auto scaling = measure_scaling({run_of(1, 32, {100, 100}), run_of(4, 128, {110, 110})});
   EXPECT_TRUE(scaling.forecast.empty());
   EXPECT_THAT(scaling.no_forecast, HasSubstr("add a run of 8 ranks with the same batch per rank"));
 }
 
-TEST(Scaling, leaves_runs_out_that_say_nothing_of_it) {
+TEST(Scaling, LeavesRunsOutThatSayNothingOfIt) {
   const std::vector<SizedRun> sound = {run_of(1, 32, {100, 100}), run_of(2, 64, {110, 110}),
                                        run_of(4, 128, {125, 125})};
   const auto alone = measure_scaling(sound);
@@ -208,7 +208,7 @@ TEST(Scaling, leaves_runs_out_that_say_nothing_of_it) {
   EXPECT_EQ(left_out_text(alone), "");
 }
 
-TEST(Scaling, says_why_it_is_unknown) {
+TEST(Scaling, SaysWhyItIsUnknown) {
   EXPECT_THAT(measure_scaling({run_of(2, 64, {1})}).unknown, HasSubstr("at least two sizes"));
   EXPECT_THAT(measure_scaling({run_of(1, 32, {1}), run_of(2, 50, {1})}).unknown, HasSubstr("neither"));
   EXPECT_THAT(measure_scaling({run_of(1, 32, {1}), run_of(1, 50, {1})}).unknown,

@@ -38,7 +38,7 @@ TraceBuilder straggling_trace(int steps, double residual_us) {
   return trace;
 }
 
-TEST(Stragglers, name_an_injected_straggler) {
+TEST(Stragglers, NameAnInjectedStraggler) {
   const auto metrics = measure_trace(straggling_trace(21, 5.0));
   expect_identities(metrics);
   EXPECT_DOUBLE_EQ(quantile(metrics.ranks[1].step_lateness_ms, 0.5), 200);
@@ -61,7 +61,7 @@ TEST(Stragglers, name_an_injected_straggler) {
 
 // Rank 1 is late at the first collective of each step, and rank 2 at the second collective of every other
 // step. Ranks with their own finding are not counted among the ranks that are late in turn.
-TEST(Findings, say_who_takes_turns_only_of_what_is_left) {
+TEST(Findings, SayWhoTakesTurnsOnlyOfWhatIsLeft) {
   const auto trace_with = [](bool rank_0_too) {
     TraceBuilder trace(3);
     for (int step = 0; step < 22; ++step)
@@ -92,14 +92,14 @@ TEST(Findings, say_who_takes_turns_only_of_what_is_left) {
               ::testing::AllOf(HasSubstr("Ranks wait for rank 1;"), HasSubstr("Different ranks are late")));
 }
 
-TEST(Stragglers, claim_nothing_below_the_clocks_residual) {
+TEST(Stragglers, ClaimNothingBelowTheClocksResidual) {
   const auto metrics = measure_trace(straggling_trace(21, 150'000));
   EXPECT_DOUBLE_EQ(metrics.clock_floor_ms, 300);
   EXPECT_TRUE(find_stragglers(metrics).empty());
   EXPECT_THAT(verdict_of(metrics, {}), HasSubstr("No rank stands out"));
 }
 
-TEST(Stragglers, do_not_call_all_late_because_one_is_early) {
+TEST(Stragglers, DoNotCallAllLateBecauseOneIsEarly) {
   TraceBuilder trace(4);
   for (int step = 0; step < 10; ++step)
     for (int rank = 0; rank < 4; ++rank) {
@@ -112,7 +112,7 @@ TEST(Stragglers, do_not_call_all_late_because_one_is_early) {
   EXPECT_TRUE(find_stragglers(metrics).empty());
 }
 
-TEST(Stragglers, tell_one_off_from_chronic) {
+TEST(Stragglers, TellOneOffFromChronic) {
   TraceBuilder trace(2);
   std::int64_t t = 0;
   for (int step = 0; step < 60; ++step) {

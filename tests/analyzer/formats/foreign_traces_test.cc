@@ -46,7 +46,7 @@ KinetoFile kineto_of(int rank, double ahead_us = 0) {
   return file;
 }
 
-TEST(Kineto, is_read_as_holistic_trace_analysis_reads_it) {
+TEST(Kineto, IsReadAsHolisticTraceAnalysisReadsIt) {
   const TemporaryFolder folder;
   testing::write_text(folder / "host_1.pt.trace.json", kineto_of(1, 7.25e6).text());
   testing::write_gzip(folder / "host_0.pt.trace.json.gz", kineto_of(0).text());
@@ -110,7 +110,7 @@ TEST(Kineto, is_read_as_holistic_trace_analysis_reads_it) {
 }
 
 // Steps of three kinds: with another kernel, with another collective, and with neither.
-TEST(Kineto, knows_how_well_its_fractions_are_known) {
+TEST(Kineto, KnowsHowWellItsFractionsAreKnown) {
   const TemporaryFolder folder;
   auto file = kineto_of(0);
   for (int step = 0; step < 12; ++step) {
@@ -134,7 +134,7 @@ TEST(Kineto, knows_how_well_its_fractions_are_known) {
 }
 
 // autograd's operators run on a separate thread while the training thread is in Python.
-TEST(Kineto, finds_the_backward_of_other_threads) {
+TEST(Kineto, FindsTheBackwardOfOtherThreads) {
   const TemporaryFolder folder;
   auto file = kineto_of(0);
   for (int step = 0; step < 12; ++step) {
@@ -150,7 +150,7 @@ TEST(Kineto, finds_the_backward_of_other_threads) {
   EXPECT_EQ(phases[static_cast<std::size_t>(Phase::optimizer)], 12 * 10'000'000);
 }
 
-TEST(Kineto, of_one_file_is_one_rank_of_several) {
+TEST(Kineto, OfOneFileIsOneRankOfSeveral) {
   const TemporaryFolder folder;
   testing::write_text(folder / "trace.json", kineto_of(1).text());
   const auto run = analyze_run(folder / "trace.json");
@@ -159,7 +159,7 @@ TEST(Kineto, of_one_file_is_one_rank_of_several) {
   EXPECT_THAT(run.metrics.warnings, Contains(HasSubstr("no events of rank 0 (of 2)")));
 }
 
-TEST(Kineto, names_damaged_and_doubled_files) {
+TEST(Kineto, NamesDamagedAndDoubledFiles) {
   const TemporaryFolder folder;
   testing::write_text(folder / "a.json", kineto_of(0).text());
   testing::write_text(folder / "b.json", kineto_of(0).text());
@@ -176,7 +176,7 @@ TEST(Kineto, names_damaged_and_doubled_files) {
   EXPECT_THAT(run.metrics.warnings, Contains(HasSubstr("e.json, f.json.gz are left out")));
 }
 
-TEST(Kineto, of_two_captures_claims_nothing_of_clocks) {
+TEST(Kineto, OfTwoCapturesClaimsNothingOfClocks) {
   const TemporaryFolder folder;
   auto shorter = KinetoFile(1);
   shorter.all_reduce(5e6, 5.1e6);
@@ -198,7 +198,7 @@ TEST(Kineto, of_two_captures_claims_nothing_of_clocks) {
 }
 
 // Ranks 2 and 5 of a run. The list of unknown clocks uses rank numbers, not positions.
-TEST(Kineto, of_some_ranks_knows_whose_clock_is_unknown) {
+TEST(Kineto, OfSomeRanksKnowsWhoseClockIsUnknown) {
   const TemporaryFolder folder;
   auto file = [](int rank, bool other) {
     auto kineto = KinetoFile(rank, 6);
@@ -221,7 +221,7 @@ TEST(Kineto, of_some_ranks_knows_whose_clock_is_unknown) {
 }
 
 // Different group names with equal hashes once got the same number. Groups of two files match by name.
-TEST(Kineto, tells_thousands_of_groups_apart) {
+TEST(Kineto, TellsThousandsOfGroupsApart) {
   const TemporaryFolder folder;
   constexpr int groups = 3000;
   for (int rank = 0; rank < 2; ++rank) {
@@ -240,7 +240,7 @@ TEST(Kineto, tells_thousands_of_groups_apart) {
   for (const auto& match : metrics.matches.matches) ASSERT_EQ(match.first_arrival, match.last_arrival);
 }
 
-TEST(Horovod, says_when_each_rank_was_ready) {
+TEST(Horovod, SaysWhenEachRankWasReady) {
   const TemporaryFolder folder;
   testing::write_text(folder / "timeline.json", horovod_text());
   const auto run = analyze_run(folder / "timeline.json");
@@ -273,7 +273,7 @@ constexpr const char* begins_and_ends = R"([
 {"ph":"B","cat":"backward","name":"b","pid":1,"tid":1,"ts":100}
 ])";
 
-TEST(ChromeTrace, pairs_begins_and_ends) {
+TEST(ChromeTrace, PairsBeginsAndEnds) {
   const TemporaryFolder folder;
   testing::write_text(folder / "t.json", begins_and_ends);
   const auto run = analyze_run(folder / "t.json");
@@ -284,7 +284,7 @@ TEST(ChromeTrace, pairs_begins_and_ends) {
 }
 
 // Any damage leads to a report or to an error of one line.
-TEST(ForeignTraces, survive_mutations) {
+TEST(ForeignTraces, SurviveMutations) {
   const TemporaryFolder folder;
   execute(folder / "report.sqlite", nsys_tables(true));
   testing::write_gzip(folder / "kineto.gz", kineto_of(0).text());

@@ -52,7 +52,7 @@ KinetoFile gloo_run(int rank, int steps, double ahead = 0) {
   return file;
 }
 
-TEST(KinetoWithoutGpu, finds_phases_and_gloos_collectives) {
+TEST(KinetoWithoutGpu, FindsPhasesAndGloosCollectives) {
   const TemporaryFolder folder;
   testing::write_text(folder / "rank_0.json", gloo_run(0, 10).text());
   testing::write_gzip(folder / "rank_1.json.gz", gloo_run(1, 10, 3.7e6).text());
@@ -79,7 +79,7 @@ TEST(KinetoWithoutGpu, finds_phases_and_gloos_collectives) {
   EXPECT_THAT(report["runs"][0]["gpu"]["unknown"].get<std::string>(), HasSubstr("no GPU kernels"));
 }
 
-TEST(KinetoWithoutGpu, counts_collectives_by_size_where_threads_swap_them) {
+TEST(KinetoWithoutGpu, CountsCollectivesBySizeWhereThreadsSwapThem) {
   const TemporaryFolder folder;
   testing::write_text(folder / "rank_0.json", gloo_run(0, 10).text());
   testing::write_text(folder / "rank_1.json", gloo_run(1, 10).text());
@@ -95,7 +95,7 @@ TEST(KinetoWithoutGpu, counts_collectives_by_size_where_threads_swap_them) {
 }
 
 // The trace of one rank does not contain the arrival of the others.
-TEST(KinetoWithoutGpu, of_one_rank_of_several_claims_nothing_of_waiting) {
+TEST(KinetoWithoutGpu, OfOneRankOfSeveralClaimsNothingOfWaiting) {
   const TemporaryFolder folder;
   testing::write_text(folder / "rank_1.json", gloo_run(1, 10).text());
   const auto run = analyze_run(folder / "rank_1.json");
@@ -110,7 +110,7 @@ TEST(KinetoWithoutGpu, of_one_rank_of_several_claims_nothing_of_waiting) {
 }
 
 // The trace has only steps and user annotations, so useful time is unknown.
-TEST(KinetoWithoutGpu, of_unknown_work_claims_no_compute) {
+TEST(KinetoWithoutGpu, OfUnknownWorkClaimsNoCompute) {
   const TemporaryFolder folder;
   KinetoFile file(0, 1, "gloo");
   for (int step = 0; step < 3; ++step)
@@ -122,7 +122,7 @@ TEST(KinetoWithoutGpu, of_unknown_work_claims_no_compute) {
   EXPECT_EQ(report_text(report_of({run}), false).find("useful compute   "), std::string::npos);
 }
 
-TEST(KinetoWithoutGpu, takes_ranks_from_names_where_files_do_not_say) {
+TEST(KinetoWithoutGpu, TakesRanksFromNamesWhereFilesDoNotSay) {
   const TemporaryFolder folder;
   for (const int rank : {3, 11}) {
     auto text = json::parse(gloo_run(rank, 4).text());

@@ -18,7 +18,7 @@ using ::testing::HasSubstr;
 using testing::nsys_tables;
 using ::testing::SizeIs;
 
-TEST(Nsys, is_read_from_its_sqlite_export) {
+TEST(Nsys, IsReadFromItsSqliteExport) {
   const TemporaryFolder folder;
   execute(folder / "report.sqlite", nsys_tables(true));
   const auto run = analyze_run(folder / "report.sqlite");
@@ -39,7 +39,7 @@ TEST(Nsys, is_read_from_its_sqlite_export) {
   EXPECT_EQ(metrics.ranks[0].phases[static_cast<std::size_t>(Phase::forward)], 245'000'000);
 }
 
-TEST(Nsys, counts_cuda_graphs_that_are_recorded_whole) {
+TEST(Nsys, CountsCudaGraphsThatAreRecordedWhole) {
   const TemporaryFolder folder;
   execute(folder / "report.sqlite",
           "CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE(start INT, end INT, deviceId INT, streamId INT, "
@@ -54,7 +54,7 @@ TEST(Nsys, counts_cuda_graphs_that_are_recorded_whole) {
   EXPECT_THAT(run.metrics.warnings, Contains(HasSubstr("2 CUDA graphs are recorded as a whole")));
 }
 
-TEST(Nsys, of_several_files_and_bad_ones) {
+TEST(Nsys, OfSeveralFilesAndBadOnes) {
   const TemporaryFolder folder;
   execute(folder / "a.sqlite", nsys_tables(false));
   execute(folder / "b.sqlite", "CREATE TABLE unrelated(x INT);");
@@ -69,7 +69,7 @@ TEST(Nsys, of_several_files_and_bad_ones) {
 
 // What is read before the damage shows is left out with the rest,
 // and no other file's ranks are mixed with it.
-TEST(Nsys, leaves_a_file_out_whole_that_is_damaged_behind_its_kernels) {
+TEST(Nsys, LeavesAFileOutWholeThatIsDamagedBehindItsKernels) {
   const TemporaryFolder folder;
   execute(folder / "a.sqlite", nsys_tables(true));
   execute(folder / "b.sqlite", nsys_tables(true));
@@ -97,7 +97,7 @@ TEST(Nsys, leaves_a_file_out_whole_that_is_damaged_behind_its_kernels) {
   }
 }
 
-TEST(Nsys, is_read_from_a_gzipped_export) {
+TEST(Nsys, IsReadFromAGzippedExport) {
   const TemporaryFolder folder;
   execute(folder / "report.sqlite", nsys_tables(true));
   const auto plain = analyze_run(folder / "report.sqlite").metrics;
@@ -120,7 +120,7 @@ TEST(Nsys, is_read_from_a_gzipped_export) {
   }
 }
 
-TEST(Nsys, is_not_unpacked_until_the_disk_is_full) {
+TEST(Nsys, IsNotUnpackedUntilTheDiskIsFull) {
   const TemporaryFolder folder;
   testing::write_gzip(folder / "report.sqlite.gz", "SQLite format 3" + std::string(80 << 20, '\0'));
   try {

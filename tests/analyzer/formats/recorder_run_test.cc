@@ -30,7 +30,7 @@ std::filesystem::path record(const TemporaryFolder& folder, const SyntheticRun& 
   return folder / "run";
 }
 
-TEST(RecorderRun, is_analyzed_without_a_merged_trace) {
+TEST(RecorderRun, IsAnalyzedWithoutAMergedTrace) {
   const TemporaryFolder folder;
   const SyntheticRun synthetic;
   const auto path = record(folder, synthetic);
@@ -47,7 +47,7 @@ TEST(RecorderRun, is_analyzed_without_a_merged_trace) {
   EXPECT_DOUBLE_EQ(metrics.collectives[0].bytes.value.value(), 1 << 20);
 }
 
-TEST(RecorderRun, goes_on_where_a_file_is_damaged) {
+TEST(RecorderRun, GoesOnWhereAFileIsDamaged) {
   const TemporaryFolder folder;
   const SyntheticRun synthetic;
   const auto path = record(folder, synthetic);
@@ -62,7 +62,7 @@ TEST(RecorderRun, goes_on_where_a_file_is_damaged) {
 }
 
 // In large runs the merge keeps a sample of the ranks. The recorder files next to the trace have all ranks.
-TEST(RecorderRun, goes_before_a_trace_of_few_of_its_ranks) {
+TEST(RecorderRun, GoesBeforeATraceOfFewOfItsRanks) {
   const TemporaryFolder folder;
   const SyntheticRun synthetic;
   const auto path = record(folder, synthetic);
@@ -92,7 +92,7 @@ TEST(RecorderRun, goes_before_a_trace_of_few_of_its_ranks) {
 }
 
 // Any damage: the file is cut at any byte, or empty.
-TEST(RecorderRun, stands_in_for_a_damaged_trace) {
+TEST(RecorderRun, StandsInForADamagedTrace) {
   const TemporaryFolder folder;
   const SyntheticRun synthetic;
   const auto path = record(folder, synthetic);
@@ -119,7 +119,7 @@ TEST(RecorderRun, stands_in_for_a_damaged_trace) {
 }
 
 // From the recorder file alone, and from the merged trace.
-TEST(RecorderRun, keeps_when_gradients_were_ready) {
+TEST(RecorderRun, KeepsWhenGradientsWereReady) {
   const TemporaryFolder folder;
   std::filesystem::create_directories(folder / "run" / "recorder");
   const auto file = folder / "run" / "recorder" / "rank-0000.ftl";
@@ -153,7 +153,7 @@ TEST(RecorderRun, keeps_when_gradients_were_ready) {
   expect_gradients(read_run(folder / "run"));
 }
 
-TEST(RecorderRun, takes_one_file) {
+TEST(RecorderRun, TakesOneFile) {
   const TemporaryFolder folder;
   const SyntheticRun synthetic;
   const auto path = record(folder, synthetic);

@@ -15,7 +15,7 @@ using ::testing::HasSubstr;
 using testing::KinetoFile;
 using ::testing::SizeIs;
 
-TEST(PlainOperation, knows_the_names_that_process_group_nccl_writes) {
+TEST(PlainOperation, KnowsTheNamesThatProcessGroupNcclWrites) {
   const std::map<std::string, std::string> names = {{"allreduce", "allreduce"},
                                                     {"allreduce_coalesced", "allreduce"},
                                                     {"allreduce_sparse", "allreduce"},
@@ -64,7 +64,7 @@ CollectiveRow all_gather_of(const std::vector<int>& ranks, int world) {
   return metrics.collectives.at(0);
 }
 
-TEST(AllGather, carries_what_all_ranks_give_also_those_that_are_missing) {
+TEST(AllGather, CarriesWhatAllRanksGiveAlsoThoseThatAreMissing) {
   for (const auto& ranks : {std::vector{0, 1, 2, 3}, {0, 2}, {3}}) {
     const auto row = all_gather_of(ranks, 4);
     EXPECT_DOUBLE_EQ(row.bytes.value.value(), 16e6);
@@ -73,7 +73,7 @@ TEST(AllGather, carries_what_all_ranks_give_also_those_that_are_missing) {
   }
 }
 
-TEST(AllGather, of_farandole_is_recorded_with_the_bytes_of_all_ranks) {
+TEST(AllGather, OfFarandoleIsRecordedWithTheBytesOfAllRanks) {
   const TemporaryFolder folder;
   testing::TraceBuilder trace(4);
   for (int rank = 0; rank < 4; ++rank)
@@ -88,7 +88,7 @@ TEST(AllGather, of_farandole_is_recorded_with_the_bytes_of_all_ranks) {
 
 // Two pairs of ranks have collectives of one name. Rank 1 is always 2 ms late, rank 3 is 1 ms late and has
 // more of them.
-TEST(LastRank, is_that_of_its_own_communicator) {
+TEST(LastRank, IsThatOfItsOwnCommunicator) {
   const TemporaryFolder folder;
   testing::TraceBuilder trace(4);
   constexpr auto ms = testing::TraceBuilder::ms;
@@ -107,7 +107,7 @@ TEST(LastRank, is_that_of_its_own_communicator) {
   EXPECT_DOUBLE_EQ(row.late_us.value.value(), 2000);
 }
 
-TEST(AllGather, of_a_group_of_unknown_size_claims_nothing_of_it) {
+TEST(AllGather, OfAGroupOfUnknownSizeClaimsNothingOfIt) {
   const TemporaryFolder folder;
   for (const int rank : {0, 1, 2}) {
     KinetoFile file(rank, 8);
@@ -134,7 +134,7 @@ TEST(AllGather, of_a_group_of_unknown_size_claims_nothing_of_it) {
 }
 
 // For example, a kernel of symmetric memory does not have "nccl" in its name.
-TEST(KernelOfACollective, is_known_by_its_arguments) {
+TEST(KernelOfACollective, IsKnownByItsArguments) {
   const TemporaryFolder folder;
   KinetoFile file(0, 1);
   for (int i = 0; i < 12; ++i) {

@@ -42,7 +42,7 @@ TraceBuilder even_trace(int steps) {
   return trace;
 }
 
-TEST(Metrics, of_a_known_trace_are_exact) {
+TEST(Metrics, OfAKnownTraceAreExact) {
   const auto metrics = measure_trace(even_trace(20), {{"ranks", 2}, {"global_batch", 64}, {"device", "cpu"}});
   EXPECT_EQ(metrics.window.warmup_steps, 2);
   EXPECT_THAT(metrics.window.steps, SizeIs(18));
@@ -81,7 +81,7 @@ TEST(Metrics, of_a_known_trace_are_exact) {
   EXPECT_TRUE(metrics.warnings.empty());
 }
 
-TEST(Metrics, count_a_collective_of_the_training_thread_as_exposed) {
+TEST(Metrics, CountACollectiveOfTheTrainingThreadAsExposed) {
   TraceBuilder trace(2);
   for (int step = 0; step < 3; ++step)
     for (int rank = 0; rank < 2; ++rank) {
@@ -98,7 +98,7 @@ TEST(Metrics, count_a_collective_of_the_training_thread_as_exposed) {
   EXPECT_EQ(metrics.ranks[0].phases[static_cast<std::size_t>(Phase::wait)], 2 * 30 * ms);
 }
 
-TEST(Metrics, count_evaluation_and_checkpoints_between_steps) {
+TEST(Metrics, CountEvaluationAndCheckpointsBetweenSteps) {
   TraceBuilder trace(1);
   for (int step = 0; step < 3; ++step) {
     trace.step(0, step, step * 100 * ms, step * 100 * ms + 50 * ms);
@@ -126,7 +126,7 @@ void add_steps_of_a_gpu(TraceBuilder& trace, const std::string& reduction) {
 }
 
 // Kernels of NCCL and of ranks that share a GPU are communication.
-TEST(Metrics, split_the_gpus_time) {
+TEST(Metrics, SplitTheGpusTime) {
   for (const auto* kernel : {"ncclDevKernel_AllReduce_Sum_f32", "farandole_reduce_peers(bucket 3)",
                              "farandole_copy_from_peers(rows)"}) {
     TraceBuilder trace(1);
@@ -145,7 +145,7 @@ TEST(Metrics, split_the_gpus_time) {
   }
 }
 
-TEST(Metrics, put_gpu_work_down_to_the_phase_that_launched_it) {
+TEST(Metrics, PutGpuWorkDownToThePhaseThatLaunchedIt) {
   TraceBuilder trace(1);
   for (int step = 0; step < 2; ++step) {
     const std::int64_t t = step * 100 * ms;
@@ -165,7 +165,7 @@ TEST(Metrics, put_gpu_work_down_to_the_phase_that_launched_it) {
   EXPECT_EQ(gpu.by_phase[static_cast<std::size_t>(Phase::optimizer)], 0);
 }
 
-TEST(Metrics, match_collectives_again_after_a_restart) {
+TEST(Metrics, MatchCollectivesAgainAfterARestart) {
   auto trace = even_trace(4);
   for (int step = 2; step < 6; ++step) {  // resumes from step 2; sequence numbers begin anew
     const std::int64_t t = (step + 10) * 100 * ms;
@@ -182,7 +182,7 @@ TEST(Metrics, match_collectives_again_after_a_restart) {
 }
 
 // The training thread's part of a collective that is on a separate track is neither compute nor a collective.
-TEST(Metrics, of_collectives_that_the_training_thread_drives) {
+TEST(Metrics, OfCollectivesThatTheTrainingThreadDrives) {
   auto trace = even_trace(20);
   for (int step = 0; step < 20; ++step)
     for (int rank = 0; rank < 2; ++rank)
@@ -199,7 +199,7 @@ TEST(Metrics, of_collectives_that_the_training_thread_drives) {
   expect_identities(metrics);
 }
 
-TEST(Metrics, say_what_is_missing) {
+TEST(Metrics, SayWhatIsMissing) {
   const TemporaryFolder folder;
   testing::write_gzip(folder / "t", even_trace(3).text());
   auto metrics = measure(read_run(folder / "t"));
@@ -217,7 +217,7 @@ TEST(Metrics, say_what_is_missing) {
               Contains(HasSubstr("may belong to another run")));
 }
 
-TEST(Metrics, name_duplicate_ranks_and_ranks_without_steps) {
+TEST(Metrics, NameDuplicateRanksAndRanksWithoutSteps) {
   auto trace = even_trace(3);
   trace.add({{"ph", "M"}, {"name", "process_name"}, {"pid", 9}, {"args", {{"rank", 1}}}});
   trace.add({{"ph", "X"}, {"cat", "forward"}, {"name", "f"}, {"pid", 9}, {"tid", 1}, {"ts", 1}, {"dur", 2}});
@@ -230,7 +230,7 @@ TEST(Metrics, name_duplicate_ranks_and_ranks_without_steps) {
   expect_identities(metrics);
 }
 
-TEST(Metrics, hold_on_traces_without_steps) {
+TEST(Metrics, HoldOnTracesWithoutSteps) {
   TraceBuilder trace(1);
   trace.span(0, 0, "forward", 5 * ms, 15 * ms);
   const auto metrics = measure_trace(trace, {{"global_batch", 8}});
@@ -239,7 +239,7 @@ TEST(Metrics, hold_on_traces_without_steps) {
   EXPECT_FALSE(metrics.throughput.value);
 }
 
-TEST(Metrics, use_one_step_if_there_is_but_one) {
+TEST(Metrics, UseOneStepIfThereIsButOne) {
   const auto metrics = measure_trace(even_trace(1));
   EXPECT_EQ(metrics.window.warmup_steps, 0);
   EXPECT_EQ(metrics.window.length(), 95 * ms);
@@ -248,7 +248,7 @@ TEST(Metrics, use_one_step_if_there_is_but_one) {
   EXPECT_EQ(warmup_of(100'000), 5);
 }
 
-TEST(Metrics, keep_their_identities_on_random_spans) {
+TEST(Metrics, KeepTheirIdentitiesOnRandomSpans) {
   const std::vector<std::string> categories = {"data",       "forward",    "backward",   "optimizer",
                                                "wait",       "checkpoint", "evaluation", "other",
                                                "gpu_kernel", "gpu_memcpy", "nonsense"};
@@ -287,7 +287,7 @@ TEST(Metrics, keep_their_identities_on_random_spans) {
   }
 }
 
-TEST(CollectiveTable, uses_nccl_tests_factors) {
+TEST(CollectiveTable, UsesNcclTestsFactors) {
   EXPECT_DOUBLE_EQ(bus_factor("allreduce", 4), 1.5);
   EXPECT_DOUBLE_EQ(bus_factor("all_gather", 4), 0.75);
   EXPECT_DOUBLE_EQ(bus_factor("reduce_scatter", 4), 0.75);

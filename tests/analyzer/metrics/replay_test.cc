@@ -59,7 +59,7 @@ struct Case {
   double wake_ms = 0;
 };
 
-TEST(Replay, follows_the_ranks_dependencies) {
+TEST(Replay, FollowsTheRanksDependencies) {
   const Operations early = {work(1), push(0, 1), poll, work(3), poll, finish(0)};
   const Operations late = {work(2), push(0, 1), poll, finish(0), work(10)};
   for (
@@ -98,7 +98,7 @@ TEST(Replay, follows_the_ranks_dependencies) {
 }
 
 // For any programs, all ranks reach their ends, and none before its own work is done.
-TEST(Replay, always_comes_to_its_end) {
+TEST(Replay, AlwaysComesToItsEnd) {
   std::mt19937 random(seed(11));
   const auto some = [&](int most) {
     return static_cast<double>(random() % static_cast<unsigned>(most)) / 100;

@@ -40,7 +40,7 @@ void expect_sound(const IntervalSet& set, const Bits& bits) {
   }
 }
 
-TEST(IntervalSet, agrees_with_a_bitmap) {
+TEST(IntervalSet, AgreesWithABitmap) {
   std::mt19937 random(seed(1));
   for (int round = 0; round < 20'000 && !::testing::Test::HasFailure(); ++round) {
     const auto left = random_intervals(random);
@@ -53,12 +53,12 @@ TEST(IntervalSet, agrees_with_a_bitmap) {
   }
 }
 
-TEST(IntervalSet, joins_what_touches) {
+TEST(IntervalSet, JoinsWhatTouches) {
   EXPECT_EQ(IntervalSet({{5, 7}, {1, 5}}).intervals(), (std::vector<Interval>{{1, 7}}));
   EXPECT_EQ(IntervalSet({{1, 5}, {2, 3}}).intervals(), (std::vector<Interval>{{1, 5}}));
 }
 
-TEST(IntervalSet, of_nothing_is_empty) {
+TEST(IntervalSet, OfNothingIsEmpty) {
   const IntervalSet nothing({{3, 3}, {9, 2}});
   EXPECT_TRUE(nothing.intervals().empty());
   EXPECT_EQ(nothing.measure(), 0);

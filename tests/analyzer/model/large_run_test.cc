@@ -71,7 +71,7 @@ void expect_only_straggler(const Analyzed& analyzed, std::size_t rank, LatePatte
   EXPECT_EQ(analyzed.report.stragglers[0].phase, phase);
 }
 
-TEST(LargeRun, is_measured_exactly) {
+TEST(LargeRun, IsMeasuredExactly) {
   for (const int ranks : {1, 2, 3, 8}) {
     LargeRun run;
     run.ranks = ranks;
@@ -79,7 +79,7 @@ TEST(LargeRun, is_measured_exactly) {
   }
 }
 
-TEST(LargeRun, names_the_rank_with_a_slow_backward) {
+TEST(LargeRun, NamesTheRankWithASlowBackward) {
   LargeRun run;
   run.slow_rank = 1;
   run.slow_ns = 200'000'000;
@@ -91,7 +91,7 @@ TEST(LargeRun, names_the_rank_with_a_slow_backward) {
   EXPECT_EQ(analyzed.report.critical_path.ranks[0].rank_index, 1U);
 }
 
-TEST(LargeRun, names_the_ranks_of_a_node_that_is_5_percent_slow) {
+TEST(LargeRun, NamesTheRanksOfANodeThatIs5PercentSlow) {
   LargeRun run;
   run.ranks = 12;
   run.slow_node = 1.05;
@@ -105,7 +105,7 @@ TEST(LargeRun, names_the_ranks_of_a_node_that_is_5_percent_slow) {
   }
 }
 
-TEST(LargeRun, names_the_one_pause) {
+TEST(LargeRun, NamesTheOnePause) {
   LargeRun run;
   run.steps = 100;
   run.pausing_rank = 5;
@@ -115,7 +115,7 @@ TEST(LargeRun, names_the_one_pause) {
   EXPECT_NEAR(analyzed.report.stragglers[0].lateness_ms, 1000, 0.2);
 }
 
-TEST(LargeRun, names_the_rank_that_loads_slowly) {
+TEST(LargeRun, NamesTheRankThatLoadsSlowly) {
   LargeRun run;
   run.data_rank = 3;
   run.data_ns = 8'000'000;
@@ -125,7 +125,7 @@ TEST(LargeRun, names_the_rank_that_loads_slowly) {
 }
 
 // The late rank changes from step to step. No rank is late more often than the others.
-TEST(LargeRun, does_not_call_noise_chronic) {
+TEST(LargeRun, DoesNotCallNoiseChronic) {
   for (const int ranks : {2, 6}) {
     LargeRun run;
     run.ranks = ranks;
@@ -140,7 +140,7 @@ TEST(LargeRun, does_not_call_noise_chronic) {
 }
 
 // On an ideal network, only the ranks' own work and their waiting for each other remain.
-TEST(Replay, on_an_ideal_network_takes_transfers_out) {
+TEST(Replay, OnAnIdealNetworkTakesTransfersOut) {
   LargeRun run;
   run.noise_ns = 0;
   run.step.buckets = {{40'000'000, 10'000'000, 1'000'000}};  // all of it exposed

@@ -32,7 +32,7 @@ void nest(std::mt19937& random, std::int64_t start, std::int64_t end, int depth,
   }
 }
 
-TEST(PackedSpans, gives_back_what_was_put_in) {
+TEST(PackedSpans, GivesBackWhatWasPutIn) {
   std::mt19937_64 random(seed(1));
   PackedSpans packed;
   std::vector<CategorySpan> spans;
@@ -48,7 +48,7 @@ TEST(PackedSpans, gives_back_what_was_put_in) {
   EXPECT_TRUE(equal(spans, again));
 }
 
-TEST(PackedCollectives, give_back_what_was_put_in) {
+TEST(PackedCollectives, GiveBackWhatWasPutIn) {
   std::mt19937_64 random(seed(2));
   PackedCollectives packed;
   std::vector<CollectiveSpan> spans;
@@ -77,7 +77,7 @@ TEST(PackedCollectives, give_back_what_was_put_in) {
   }
 }
 
-TEST(ThreadSpans, drop_only_what_changes_nothing) {
+TEST(ThreadSpans, DropOnlyWhatChangesNothing) {
   std::mt19937 random(seed(3));
   std::size_t seen = 0;
   std::size_t kept = 0;
@@ -94,7 +94,7 @@ TEST(ThreadSpans, drop_only_what_changes_nothing) {
   EXPECT_LT(kept, seen);
 }
 
-TEST(ThreadSpans, keep_one_span_of_a_phase_with_many_layers) {
+TEST(ThreadSpans, KeepOneSpanOfAPhaseWithManyLayers) {
   ThreadSpans thread;
   for (int step = 0; step < 1'000; ++step) {
     thread.add({step * 1'000, step * 1'000 + 900, Category::forward});
@@ -106,7 +106,7 @@ TEST(ThreadSpans, keep_one_span_of_a_phase_with_many_layers) {
   EXPECT_EQ(thread.kept().size(), 1'000U);
 }
 
-TEST(Distribution, is_exact_for_few_and_close_for_many_values) {
+TEST(Distribution, IsExactForFewAndCloseForManyValues) {
   std::mt19937 random(seed(4));
   Distribution distribution;
   std::vector<double> values;
@@ -126,7 +126,7 @@ TEST(Distribution, is_exact_for_few_and_close_for_many_values) {
   EXPECT_EQ(Distribution().quantile(0.5), 0);
 }
 
-TEST(MeasureBetween, adds_up_to_the_measure) {
+TEST(MeasureBetween, AddsUpToTheMeasure) {
   std::mt19937 random(seed(5));
   for (int round = 0; round < 200; ++round) {
     std::vector<Interval> intervals;

@@ -13,7 +13,7 @@ std::int64_t time_of(const std::vector<CategorySpan>& pieces, Category category)
   return intervals_of(pieces, category).measure();
 }
 
-TEST(Innermost, gives_nested_time_to_the_inner_span) {
+TEST(Innermost, GivesNestedTimeToTheInnerSpan) {
   const auto pieces = innermost({{0, 100, Category::step},
                                  {10, 30, Category::forward},
                                  {30, 80, Category::backward},
@@ -29,7 +29,7 @@ TEST(Innermost, gives_nested_time_to_the_inner_span) {
   EXPECT_EQ(time_of(pieces, Category::step), 0);
 }
 
-TEST(Innermost, lets_annotations_belong_to_the_phase_around_them) {
+TEST(Innermost, LetsAnnotationsBelongToThePhaseAroundThem) {
   const auto pieces = innermost({{0, 100, Category::step},
                                  {10, 50, Category::forward},
                                  {20, 40, Category::other},
@@ -38,7 +38,7 @@ TEST(Innermost, lets_annotations_belong_to_the_phase_around_them) {
   EXPECT_EQ(time_of(pieces, Category::other), 60);
 }
 
-TEST(Innermost, orders_spans_that_start_together_by_length) {
+TEST(Innermost, OrdersSpansThatStartTogetherByLength) {
   const auto pieces = innermost({{0, 5, Category::forward}, {0, 10, Category::step}});
   EXPECT_EQ(time_of(pieces, Category::forward), 5);
   EXPECT_EQ(time_of(pieces, Category::other), 5);
@@ -56,7 +56,7 @@ std::optional<Category> category_at(const std::vector<CategorySpan>& spans, std:
   return inner == nullptr ? std::nullopt : std::optional(inner->category);
 }
 
-TEST(Innermost, agrees_with_brute_force_also_where_spans_do_not_nest) {
+TEST(Innermost, AgreesWithBruteForceAlsoWhereSpansDoNotNest) {
   const std::array categories = {Category::data, Category::forward, Category::backward, Category::wait,
                                  Category::checkpoint};
   std::mt19937 random(seed(2));

@@ -32,7 +32,7 @@ std::vector<std::string> names(const TrainingLog& log) {
   return found;
 }
 
-TEST_F(TrainingLogTest, has_every_number_with_any_key) {
+TEST_F(TrainingLogTest, HasEveryNumberWithAnyKey) {
   const auto log = read(
       R"({"step":1,"epoch":0,"loss":4.5,"lr":0.1,"samples_per_s":100,"step_ms":20,"my reward":-3}
 {"step":2,"epoch":0,"loss":2,"lr":0.2,"note":"text","flag":true,"nested":{"a":1},"list":[1]}
@@ -49,7 +49,7 @@ TEST_F(TrainingLogTest, has_every_number_with_any_key) {
   EXPECT_THAT(log.warnings, IsEmpty());
 }
 
-TEST_F(TrainingLogTest, knows_what_was_not_finite) {
+TEST_F(TrainingLogTest, KnowsWhatWasNotFinite) {
   const auto log = read(
       R"({"step":1,"loss":1}
 {"step":2,"epoch":0,"event":"skipped step","reason":"a gradient is not finite"}
@@ -71,7 +71,7 @@ TEST_F(TrainingLogTest, knows_what_was_not_finite) {
   EXPECT_EQ(loss.highest().high, 1);
 }
 
-TEST_F(TrainingLogTest, has_the_last_use_of_each_rank) {
+TEST_F(TrainingLogTest, HasTheLastUseOfEachRank) {
   const auto log = read(
       R"({"step":1,"cpu_percent":[10,20],"memory_mib":[100,200]}
 {"step":2,"cpu_percent":[50,60],"memory_mib":[300,400],"gpu_percent":[70,null],"gpu_memory_mib":[1,null]}
@@ -84,7 +84,7 @@ TEST_F(TrainingLogTest, has_the_last_use_of_each_rank) {
   EXPECT_FALSE(log.use[1].read_mb);
 }
 
-TEST_F(TrainingLogTest, keeps_lowest_and_highest_of_many_values) {
+TEST_F(TrainingLogTest, KeepsLowestAndHighestOfManyValues) {
   std::string text;
   for (int step = 0; step < 50'000; ++step)
     text += fmt::format("{{\"step\":{},\"loss\":{}}}\n", step,
@@ -110,7 +110,7 @@ TEST_F(TrainingLogTest, keeps_lowest_and_highest_of_many_values) {
   EXPECT_EQ(count, 50'000U);
 }
 
-TEST_F(TrainingLogTest, reads_what_is_sound_in_a_damaged_file) {
+TEST_F(TrainingLogTest, ReadsWhatIsSoundInADamagedFile) {
   auto log = read(
       "{\"step\":1,\"loss\":1}\nnonsense\n{\"loss\":2}\n[1]\n{\"step\":1e300,\"loss\":1}\n"
       "{\"step\":4,\"loss\":3}\n{\"step\":5,\"lo");
@@ -128,7 +128,7 @@ TEST_F(TrainingLogTest, reads_what_is_sound_in_a_damaged_file) {
               ElementsAre(HasSubstr("not a regular file; loss and metrics are unknown")));
 }
 
-TEST_F(TrainingLogTest, is_bounded_if_each_line_has_another_key) {
+TEST_F(TrainingLogTest, IsBoundedIfEachLineHasAnotherKey) {
   std::string text;
   for (int i = 0; i < 1'000; ++i) text += fmt::format("{{\"step\":{},\"key {}\":1}}\n", i, i);
   const auto log = read(text);
@@ -137,7 +137,7 @@ TEST_F(TrainingLogTest, is_bounded_if_each_line_has_another_key) {
 }
 
 // A sparse file: its lines end behind a hole of 300 MB, which counts as one line that is too long.
-TEST_F(TrainingLogTest, of_a_huge_file_has_a_part_of_its_lines) {
+TEST_F(TrainingLogTest, OfAHugeFileHasAPartOfItsLines) {
   std::string text = "\n";
   for (int step = 0; step < 300; ++step) text += fmt::format("{{\"step\":{},\"loss\":1}}\n", step);
   text += R"({"step":300,"event":"skipped step"})"

@@ -46,7 +46,7 @@ void expect_balanced(const std::string& html) {
 }
 
 // A link must have a target.
-TEST(ReportHtml, links_the_trace_that_there_is) {
+TEST(ReportHtml, LinksTheTraceThatThereIs) {
   const TemporaryFolder folder;
   std::filesystem::create_directories(folder / "run" / "recorder");
   const SyntheticRun synthetic;
@@ -70,7 +70,7 @@ TEST(ReportHtml, links_the_trace_that_there_is) {
               HasSubstr("href=\"lr%231%2050%25/timeline.json\">lr#1 50%/timeline.json<"));
 }
 
-TEST(ReportHtml, needs_nothing_from_elsewhere) {
+TEST(ReportHtml, NeedsNothingFromElsewhere) {
   LargeRun run;
   run.slow_rank = 1;
   run.slow_ns = 5'000'000;
@@ -87,7 +87,7 @@ TEST(ReportHtml, needs_nothing_from_elsewhere) {
     EXPECT_THAT(html, HasSubstr(part));
 }
 
-TEST(ReportHtml, stays_small) {
+TEST(ReportHtml, StaysSmall) {
   LargeRun run;
   run.ranks = 64;
   run.steps = 1'000;
@@ -95,7 +95,7 @@ TEST(ReportHtml, stays_small) {
   EXPECT_LT(html_of(run).size(), 2'000'000U);
 }
 
-TEST(ReportHtml, escapes_what_the_run_says) {
+TEST(ReportHtml, EscapesWhatTheRunSays) {
   const TemporaryFolder folder;
   LargeRun().write(folder / "run", 5);
   std::ofstream(folder / "run" / "run.json")
@@ -109,7 +109,7 @@ TEST(ReportHtml, escapes_what_the_run_says) {
             "b\xc3\xa9");
 }
 
-TEST(Base64, is_that_of_the_rfc) {
+TEST(Base64, IsThatOfTheRfc) {
   EXPECT_EQ(html::base64(""), "");
   EXPECT_EQ(html::base64("f"), "Zg==");
   EXPECT_EQ(html::base64("fo"), "Zm8=");
@@ -117,7 +117,7 @@ TEST(Base64, is_that_of_the_rfc) {
   EXPECT_EQ(html::base64("foobar"), "Zm9vYmFy");
 }
 
-TEST(Ticks, are_round_and_inside) {
+TEST(Ticks, AreRoundAndInside) {
   EXPECT_EQ(html::ticks(0, 1, 5), (std::vector<double>{0, 0.2, 0.4, 0.6000000000000001, 0.8, 1}));
   EXPECT_EQ(html::ticks(3, 3, 5), std::vector<double>{3});
   EXPECT_EQ(html::powers(1, 1000, 10), (std::vector<double>{1, 10, 100, 1000}));
@@ -126,7 +126,7 @@ TEST(Ticks, are_round_and_inside) {
 }
 
 // One cell for each column header, and an overlap also for steps without communication.
-TEST(ReportHtml, of_several_runs_has_whole_tables) {
+TEST(ReportHtml, OfSeveralRunsHasWholeTables) {
   const TemporaryFolder folder;
   std::vector<RunReport> runs;
   for (const int ranks : {2, 4}) {

@@ -61,7 +61,7 @@ void expect_fits_terminal(const std::string& text) {
 }
 
 // analyzer.report-schema checks that all keys are there.
-TEST(ReportJson, has_the_figures) {
+TEST(ReportJson, HasTheFigures) {
   const TemporaryFolder folder;
   trace_of(2, 20).write_run(folder / "n2", run_json(2, 64));
   trace_of(4, 20).write_run(folder / "n4", run_json(4, 128));
@@ -106,7 +106,7 @@ TEST(ReportJson, has_the_figures) {
   EXPECT_DOUBLE_EQ(report["scaling"]["points"][1]["efficiency"], 1);
 }
 
-TEST(ReportJson, of_one_run_has_no_scaling) {
+TEST(ReportJson, OfOneRunHasNoScaling) {
   const TemporaryFolder folder;
   trace_of(1, 3).write_run(folder / "run", json::object());
   const auto report = testing::json_report(report_of({analyze_run(folder / "run")}));
@@ -116,7 +116,7 @@ TEST(ReportJson, of_one_run_has_no_scaling) {
   EXPECT_TRUE(report["runs"][0]["step_ms"]["ci95"].contains("unknown"));
 }
 
-TEST(ReportText, fits_a_terminal_and_begins_with_the_verdict) {
+TEST(ReportText, FitsATerminalAndBeginsWithTheVerdict) {
   const TemporaryFolder folder;
   trace_of(2, 20, std::string(300, 'n') + "\033[31m").write_run(folder / "n2", run_json(2, 64));
   trace_of(40, 5).write_run(folder / "n40", run_json(40, 64 * 20));
@@ -135,7 +135,7 @@ TEST(ReportText, fits_a_terminal_and_begins_with_the_verdict) {
   EXPECT_THAT(report_text(report, true), HasSubstr("\033[1m"));
 }
 
-TEST(TextTable, aligns_and_shortens_utf8) {
+TEST(TextTable, AlignsAndShortensUtf8) {
   TextTable table({"name", "µs"}, 1);
   table.add({"é", "1.0"});
   table.add({"long", "10.25"});
@@ -149,7 +149,7 @@ TEST(TextTable, aligns_and_shortens_utf8) {
   EXPECT_EQ(wrapped("one two three", 2, 9), "one two\n  three");
 }
 
-TEST(ReportText, lets_no_name_steer_the_terminal) {
+TEST(ReportText, LetsNoNameSteerTheTerminal) {
   const TemporaryFolder folder;
   auto trace = trace_of(2, 20);
   trace.write_run(folder / "run", run_json(2, 64));
@@ -159,7 +159,7 @@ TEST(ReportText, lets_no_name_steer_the_terminal) {
               Not(::testing::AnyOf(HasSubstr("\033"), HasSubstr("\xC2\x9B"))));
 }
 
-TEST(Report, of_missing_or_unsound_input_says_so) {
+TEST(Report, OfMissingOrUnsoundInputSaysSo) {
   const TemporaryFolder folder;
   EXPECT_THROW(analyze_run(folder / "nothing"), UserError);
   std::filesystem::create_directory(folder / "empty");
@@ -171,7 +171,7 @@ TEST(Report, of_missing_or_unsound_input_says_so) {
 }
 
 // Any damage leads to a report with valid JSON and text of limited width, or to an error of one line.
-TEST(Report, survives_mutated_runs) {
+TEST(Report, SurvivesMutatedRuns) {
   const TemporaryFolder folder;
   const auto text = trace_of(2, 4).text();
   const auto facts = run_json(2, 64).dump();

@@ -15,8 +15,6 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using testing::TraceBuilder;
 
-constexpr std::int64_t ms = TraceBuilder::ms;
-
 class TrainingReport : public ::testing::Test {
  protected:
   // A run with compute and, on several ranks, a collective in each step.
@@ -24,11 +22,12 @@ class TrainingReport : public ::testing::Test {
     TraceBuilder trace(ranks);
     for (int step = 0; step < 20; ++step)
       for (int rank = 0; rank < ranks; ++rank) {
-        const std::int64_t t = step * 100 * ms;
-        trace.step(rank, step, t, t + 100 * ms);
-        trace.span(rank, 0, "forward", t, t + 30 * ms);
-        trace.span(rank, 0, "backward", t + 30 * ms, t + 80 * ms);
-        if (ranks > 1) trace.collective(rank, 1, step, t + (40 + rank) * ms, t + 90 * ms);
+        constexpr auto millisecond = TraceBuilder::ms;
+        const std::int64_t t = step * 100 * millisecond;
+        trace.step(rank, step, t, t + 100 * millisecond);
+        trace.span(rank, 0, "forward", t, t + 30 * millisecond);
+        trace.span(rank, 0, "backward", t + 30 * millisecond, t + 80 * millisecond);
+        if (ranks > 1) trace.collective(rank, 1, step, t + (40 + rank) * millisecond, t + 90 * millisecond);
       }
     trace.write_run(folder_ / "run", facts);
     if (!metrics.empty()) testing::write_text(folder_ / "run" / "metrics.jsonl", metrics);
@@ -46,7 +45,7 @@ constexpr const char* logged =
 {"step":14,"event":"rollback","to_step":12,"reason":"not finite"}
 )";
 
-TEST_F(TrainingReport, begins_with_loss_and_evaluation) {
+TEST_F(TrainingReport, BeginsWithLossAndEvaluation) {
   const auto report = report_of({analyze_run(run_of(2, logged, {{"ranks", 2}, {"device", "cpu"}}))});
   const auto text = report_text(report, false);
   EXPECT_THAT(text, HasSubstr("  loss        4 at step 1, 0.75 at step 12; lowest 0.5 at step 10\n"
@@ -70,7 +69,7 @@ TEST_F(TrainingReport, begins_with_loss_and_evaluation) {
   EXPECT_EQ(training["rolled_back_at"][0]["to_step"], 12);
 }
 
-TEST_F(TrainingReport, draws_any_key_and_any_value) {
+TEST_F(TrainingReport, DrawsAnyKeyAndAnyValue) {
   std::string lines;
   for (int i = 0; i < 40; ++i)
     lines += fmt::format(R"({{"step":{},"<b>&\"":{},"constant":7,"huge":{}e299,"loss":{}}})", i, i - 20,
@@ -85,7 +84,7 @@ TEST_F(TrainingReport, draws_any_key_and_any_value) {
   testing::json_report(report);
 }
 
-TEST_F(TrainingReport, has_no_parts_for_what_a_run_does_not_have) {
+TEST_F(TrainingReport, HasNoPartsForWhatARunDoesNotHave) {
   const auto one =
       report_html(report_of({analyze_run(run_of(1, "", {{"ranks", 1}, {"device", "cpu"}}))}), "");
   for (const auto* part : {"<h2>Training", "<h2>GPU", "GPU utilization", "overlap</div>", "<h2>Efficiency",

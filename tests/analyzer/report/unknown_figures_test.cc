@@ -32,7 +32,7 @@ class UnknownFigures : public ::testing::Test {
   const TemporaryFolder folder_;
 };
 
-TEST_F(UnknownFigures, are_named_of_the_run_that_predicts) {
+TEST_F(UnknownFigures, AreNamedOfTheRunThatPredicts) {
   const auto run = gpu_run();
   auto report = report_of({run});
   report.validations.push_back(
@@ -43,7 +43,7 @@ TEST_F(UnknownFigures, are_named_of_the_run_that_predicts) {
 }
 
 // Compute is not recorded. It must not be 0, and communication must not be all exposed.
-TEST_F(UnknownFigures, are_all_that_depend_on_compute_that_is_not_recorded) {
+TEST_F(UnknownFigures, AreAllThatDependOnComputeThatIsNotRecorded) {
   testing::write_text(folder_ / "timeline.json", horovod_text());
   testing::write_text(folder_ / "run.json", R"({"hosts":["a","a","b"]})");
   const auto report = report_of({analyze_run(folder_ / "timeline.json")});
@@ -70,7 +70,7 @@ TEST_F(UnknownFigures, are_all_that_depend_on_compute_that_is_not_recorded) {
 }
 
 // A program without phases, as recorded by --trace-mpi.
-TEST_F(UnknownFigures, are_those_of_a_program_of_which_only_mpi_is_recorded) {
+TEST_F(UnknownFigures, AreThoseOfAProgramOfWhichOnlyMpiIsRecorded) {
   constexpr auto one_ms = testing::TraceBuilder::ms;
   testing::TraceBuilder trace(2);
   for (int rank = 0; rank < 2; ++rank)
@@ -91,7 +91,7 @@ TEST_F(UnknownFigures, are_those_of_a_program_of_which_only_mpi_is_recorded) {
 
 // Farandole records the updates of the parameters by itself. They are not all compute of a
 // program without phases.
-TEST_F(UnknownFigures, are_those_of_a_program_that_records_no_phases) {
+TEST_F(UnknownFigures, AreThoseOfAProgramThatRecordsNoPhases) {
   constexpr auto one_ms = testing::TraceBuilder::ms;
   testing::TraceBuilder trace(2);
   for (int rank = 0; rank < 2; ++rank)
@@ -106,7 +106,7 @@ TEST_F(UnknownFigures, are_those_of_a_program_that_records_no_phases) {
 }
 
 // One trace of two ranks cannot tell when the other rank arrives.
-TEST_F(UnknownFigures, are_waiting_and_transfer_of_one_rank_of_two) {
+TEST_F(UnknownFigures, AreWaitingAndTransferOfOneRankOfTwo) {
   testing::KinetoFile file(0, 2);
   for (int step = 0; step < 12; ++step) {
     const double t = 1e6 + step * 1e5;
@@ -129,7 +129,7 @@ TEST_F(UnknownFigures, are_waiting_and_transfer_of_one_rank_of_two) {
 }
 
 // Steps and data loading are recorded; only these are known.
-TEST_F(UnknownFigures, leave_those_that_are_known) {
+TEST_F(UnknownFigures, LeaveThoseThatAreKnown) {
   testing::KinetoFile file(0, 1, "gloo");
   for (int step = 0; step < 12; ++step) {
     const double t = 1e6 + step * 1e5;

@@ -9,7 +9,7 @@
 namespace farandole {
 namespace {
 
-TEST(Quantile, interpolates_as_numpy_does) {
+TEST(Quantile, InterpolatesAsNumpyDoes) {
   EXPECT_DOUBLE_EQ(quantile({7}, 0.95), 7);
   EXPECT_DOUBLE_EQ(quantile({1, 2, 3, 4}, 0.5), 2.5);
   EXPECT_DOUBLE_EQ(quantile({4, 1, 3, 2}, 0.95), 3.85);
@@ -17,7 +17,7 @@ TEST(Quantile, interpolates_as_numpy_does) {
   EXPECT_DOUBLE_EQ(quantile({5, 1, 3}, 0), 1);
 }
 
-TEST(MedianInterval, needs_six_values_and_uses_the_binomial_ranks) {
+TEST(MedianInterval, NeedsSixValuesAndUsesTheBinomialRanks) {
   EXPECT_FALSE(median_interval({1, 2, 3, 4, 5}));
   const auto six = median_interval({6, 5, 4, 3, 2, 1});
   ASSERT_TRUE(six);
@@ -30,7 +30,7 @@ TEST(MedianInterval, needs_six_values_and_uses_the_binomial_ranks) {
   EXPECT_EQ(interval->high, 61);
 }
 
-TEST(MedianInterval, covers_the_median_in_95_percent_of_samples) {
+TEST(MedianInterval, CoversTheMedianIn95PercentOfSamples) {
   std::mt19937 random(3);
   std::exponential_distribution<double> distribution(1);
   int covered = 0;
@@ -45,7 +45,7 @@ TEST(MedianInterval, covers_the_median_in_95_percent_of_samples) {
   EXPECT_LE(covered, 0.985 * rounds);
 }
 
-TEST(Bootstrap, repeats_itself_and_centres_on_the_mean) {
+TEST(Bootstrap, RepeatsItselfAndCentresOnTheMean) {
   const std::vector<double> values = {1, 2, 3, 10};
   Bootstrap a(5);
   Bootstrap b(5);
@@ -58,12 +58,12 @@ TEST(Bootstrap, repeats_itself_and_centres_on_the_mean) {
   EXPECT_NEAR(sum / 10'000, 4, 0.06);
 }
 
-TEST(Figure, of_a_ratio_by_nothing_is_unknown) {
+TEST(Figure, OfARatioByNothingIsUnknown) {
   EXPECT_EQ(Figure::ratio(1, 0, "why").unknown, "why");
   EXPECT_EQ(*Figure::ratio(1, 4, "why").value, 0.25);
 }
 
-TEST(Estimate, of_a_ratio_knows_its_own_error) {
+TEST(Estimate, OfARatioKnowsItsOwnError) {
   std::mt19937 random(12);
   std::normal_distribution<double> normal(0, 1);
   for (const double correlation : {0.0, 0.5}) {
@@ -87,7 +87,7 @@ TEST(Estimate, of_a_ratio_knows_its_own_error) {
   }
 }
 
-TEST(Estimate, needs_six_steps_and_something_below) {
+TEST(Estimate, NeedsSixStepsAndSomethingBelow) {
   EXPECT_FALSE(estimate_ratio({1, 2, 3, 4, 5}, {1, 1, 1, 1, 1}));
   EXPECT_FALSE(estimate_ratio(std::vector<double>(8, 1), std::vector<double>(8, 0)));
   const auto constant = estimate_ratio(std::vector<double>(8, 6), std::vector<double>(8, 2));
@@ -96,7 +96,7 @@ TEST(Estimate, needs_six_steps_and_something_below) {
   EXPECT_DOUBLE_EQ(constant->variance, 0);
 }
 
-TEST(Estimate, of_a_share_stays_one) {
+TEST(Estimate, OfAShareStaysOne) {
   std::vector<double> above(40, 1), below(40, 1);
   above[3] = 0.5;
   const auto interval = ratio_interval(39.5 / 40, above, below, 1);
@@ -106,7 +106,7 @@ TEST(Estimate, of_a_share_stays_one) {
   EXPECT_FALSE(ratio_interval(0.5, {1, 2}, {3, 4}, 1));
 }
 
-TEST(Estimate, of_students_t_is_that_of_tables) {
+TEST(Estimate, OfStudentsTIsThatOfTables) {
   EXPECT_NEAR(student_quantile(1), 12.706, 1e-3);
   EXPECT_NEAR(student_quantile(4.9), 2.776, 1e-3);
   EXPECT_NEAR(student_quantile(7), 2.3646, 2e-3);
@@ -115,7 +115,7 @@ TEST(Estimate, of_students_t_is_that_of_tables) {
   EXPECT_NEAR(student_quantile(1e9), 1.95996, 1e-4);
 }
 
-TEST(Estimate, of_repeats_pools_what_both_sides_scatter) {
+TEST(Estimate, OfRepeatsPoolsWhatBothSidesScatter) {
   const auto spread = spread_of(std::vector<double>{10, 12}, std::vector<double>{20, 20, 26});
   EXPECT_DOUBLE_EQ(spread.freedom, 3);
   EXPECT_DOUBLE_EQ(spread.of_first, 26.0 / 3 / 2);
@@ -126,7 +126,7 @@ TEST(Estimate, of_repeats_pools_what_both_sides_scatter) {
   EXPECT_DOUBLE_EQ(single.of_second, 1);
 }
 
-TEST(Estimate, of_a_change_is_relative_where_asked) {
+TEST(Estimate, OfAChangeIsRelativeWhereAsked) {
   const Spread none{0, 0, 10};
   EXPECT_DOUBLE_EQ(change_interval(3, 2, none, false)->low, 1);
   EXPECT_NEAR(change_interval(3, 2, none, true)->high, 0.5, 1e-12);
