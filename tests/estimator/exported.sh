@@ -66,8 +66,8 @@ is_named() {  # FILE CODE PATTERN
   timeout 300 farandole fit --store other --table train.h5 --features x --label digit --model "$1" --loss nll >out 2>err || got=$?
   [[ $got == "$2" && $(grep -c . err) == 1 ]] && grep -qE "$1 (is $3; .*|cannot be loaded .* export it) with torch.jit.script\(model\).save\(FILE\)$" err || fail "$1 has another name, or code $got"
 }
-for file in state old-state state-4; do is_named $file.pt 64 'a state_dict: weights without the model'; done
-is_named checkpoint.pt 64 'a checkpoint with state_dicts: weights without the model'
+for file in state old-state; do is_named $file.pt 64 'a state_dict: weights without the model'; done
+for file in state-4 checkpoint; do is_named $file.pt 64 'a dict with tensors, such as a checkpoint: weights without the model'; done
 for file in module old-module module-4; do is_named $file.pt 64 'a pickled nn.Module \(net.Net\), which needs its Python code'; done
 is_named dict.pt 64 'a pickled dict with Python objects \(net.Net\)'
 is_named tensor.pt 64 'a file of tensors without a model \(torch.save\)'

@@ -74,6 +74,8 @@ def check_options(where, command):
                 problems.append(f"{where}: there is no command farandole {' '.join(name)}")
                 continue
             for option in given:
+                if name == ["submit"] and re.fullmatch(r"-[A-Za-z]\d+|-np", option):
+                    continue  # sbatch's, and mpirun's
                 if option not in known_options(name):
                     problems.append(f"{where}: farandole {' '.join(name)} has no option {option}")
         elif own and own[0].startswith(SCRIPTS):
@@ -126,7 +128,7 @@ def check_training(page):
 
 def runnable(command):
     """A training starts anew and ends soon."""
-    if "farandole train" not in command or "--help" in command:
+    if "farandole train" not in command or "farandole submit" in command or "--help" in command:
         return command
     words, _, comment = command.partition(" #")
     run_dir = re.search(r"--run-dir (\S+)", words)

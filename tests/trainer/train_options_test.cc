@@ -56,7 +56,8 @@ TEST(TrainOptions, CheckpointsHaveEachOptionThatDecidesWhatIsTrained) {
       "data-scratch",     "ranks-per-gpu", "transport",        "run-dir",         "resume",
       "resume-optimizer", "mtbf",          "checkpoint-every", "checkpoint-keep", "timeline",
       "gpu-activity",     "recorder-mb",   "recorder-dir",     "stop-before",     "merge-limit",
-      "log-steps",        "stall-seconds", "stall-abort",      "sample",          "checkpoint-keep-every"};
+      "log-steps",        "stall-seconds", "stall-abort",      "sample",          "checkpoint-keep-every",
+      "tensorboard",      "prometheus"};
   const std::map<std::string, std::string> with_older_names = {{"batch-size", "batch"},
                                                                {"validation", "held-out"}};
   TrainOptions options;

@@ -68,7 +68,9 @@ BenchmarkTrainee::BenchmarkTrainee(Session& session, const Workload& workload,
       batch_(workload.batch),
       model_(make_model(workload.model, workload.data)),
       inner_(workload.optimizer(model_->parameters())),
-      optimizer_(session, *inner_, model_->named_parameters(), options) {}
+      optimizer_(session, *inner_, model_->named_parameters(), options) {
+  session.broadcast(*model_);
+}
 
 void BenchmarkTrainee::step() {
   const Span whole(timeline_, Category::step, "step");

@@ -168,7 +168,7 @@ class Run {
     add(static_cast<torch::nn::Module&>(*holder));
   }
 
-  struct Parts;  // train/run/run.cc
+  struct Parts;
   std::unique_ptr<Parts> parts_;
 };
 

@@ -126,7 +126,7 @@ TEST(SharedMemoryCommunicator, ARankThatLeavesIsNamed) {
       ADD_FAILURE() << "nobody was missed";
     } catch (const Error& error) {
       EXPECT_THAT(error.what(), AllOf(HasSubstr("rank"), HasSubstr("loss")));
-      EXPECT_EQ(error.exit_code(), ExitCode::peer_lost);
+      EXPECT_EQ(error.exit_code(), ExitCode::user_error);
     }
   });
 }

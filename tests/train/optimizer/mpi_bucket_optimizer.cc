@@ -158,6 +158,7 @@ TEST(BucketOptimizer, GroupsAndParametersOutsideOfThem) {
     auto parameters = some_parameters();
     parameters.insert("half", torch::linspace(-1, 1, 40).to(torch::kBFloat16).set_requires_grad(true));
     parameters.insert("double", torch::linspace(-1, 1, 40, torch::kFloat64).set_requires_grad(true));
+    for (const auto* frozen : {"scalar", "empty"}) parameters[frozen].requires_grad_(false);
     return parameters;
   };
   const auto make = [](const Parameters& p) {
