@@ -84,10 +84,9 @@ TEST(Deadlock, Rank0ValidatesAlone) {
           "rank 0 waits in allreduce #3 after 12 steps, ranks 1, 2 wait in allreduce #24 'bucket 0' of "
           "the gradients of step 13: rank 0 calls it alone; let all ranks take part in the validation"));
   const auto ended = std::vector{at_end(3), call_of(0, 3, 3, 0)};
-  EXPECT_THAT(
-      sentence({alone, status_of(1, ended), status_of(2, ended)}),
-      HasSubstr("rank 0 waits in allreduce #3, ranks 1, 2 have ended their training and wait in the end of "
-                "the session: rank 0 calls it alone; let all ranks take part"));
+  EXPECT_THAT(sentence({alone, status_of(1, ended), status_of(2, ended)}),
+              HasSubstr("rank 0 waits in allreduce #3, ranks 1, 2 have ended their training and wait for the "
+                        "others: rank 0 calls it alone; let all ranks take part"));
 }
 
 TEST(Deadlock, CrossedCommunicators) {
