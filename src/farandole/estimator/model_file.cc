@@ -236,7 +236,8 @@ std::optional<ModelFileKind> kind_of_pickle(const Pickle& pickle) {
   if (!is_dict)
     return ModelFileKind{"a file of tensors without a model (torch.save)", "save the model in Python with"};
   if (pickle.top == "dict")
-    return ModelFileKind{"a dict with tensors, such as a checkpoint: weights without the model", load_weights};
+    return ModelFileKind{"a dict with tensors, such as a checkpoint: weights without the model",
+                         load_weights};
   return ModelFileKind{"a state_dict: weights without the model", load_weights};
 }
 
