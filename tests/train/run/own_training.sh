@@ -70,6 +70,10 @@ trap 'kill -9 $launcher 2>/dev/null; rm -rf "$work"' EXIT
 for ((i = 0; i < kills; i++)); do
   more_starts() { [[ $(grep -cE '^(begins|continues) at step' out) -gt $i ]]; }
   until more_starts || ! kill -0 $launcher 2>/dev/null; do read -rt 0.02 <> <(:) || true; done
+  # A job that makes no progress three times is not started again. So every second start comes to a checkpoint.
+  begun_at=$(ls killed/checkpoints 2>/dev/null | tail -n 1)
+  progressed() { [[ $(ls killed/checkpoints 2>/dev/null | tail -n 1) != "$begun_at" ]]; }
+  until ((i % 2 == 0)) || progressed || ! kill -0 $launcher 2>/dev/null; do read -rt 0.02 <> <(:) || true; done
   kill -0 $launcher 2>/dev/null || break  # It has come to its end.
   sleep 0.$(printf %03d $((100 + RANDOM % 900)))
   kill -9 "$(<"pid.$((RANDOM % 2))")" 2>/dev/null
