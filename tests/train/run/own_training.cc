@@ -93,6 +93,8 @@ int own_training(int argc, char** argv) {
   run.track(net, sgd, sampler);
   run.track("average", average);
   const bool resumed = settings.text("resume", "yes") == "yes" && run.resume();
+  if (run.steps_in_epoch() != run.steps() - run.epoch() * (settings.number("samples", 360) / 12))
+    throw std::logic_error("the run has forgotten its steps in the epoch");
   std::ofstream seen(settings.text("seen", "/dev/null") + "." + std::to_string(::getpid()) + "." +
                      std::to_string(session.rank()));
   auto began = std::to_string(std::chrono::system_clock::now().time_since_epoch().count());

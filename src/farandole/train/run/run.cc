@@ -94,7 +94,7 @@ struct Run::Parts {
   std::int64_t step_began_ns = 0;
   std::uint64_t votes = 0;
   const int exceptions_at_start = std::uncaught_exceptions();
-  // Saved with the rest: an evaluation that is repeated after a restart must not count twice.
+  // Saved with the rest, as epoch_steps: an evaluation that is repeated after a restart must not count twice.
   std::int64_t worse_in_a_row = 0, evaluated_step = -1;
 };
 
@@ -126,7 +126,6 @@ Run::Parts::Parts(Session& the_session, RunOptions the_options)
                 options.prometheus};
   });
   auto& internals = session.internals();
-  std::optional<RunProgress> earlier = internals.earlier_progress();
   if (internals.recorded() != std::filesystem::absolute(of_state.run_dir)) {
     session.together([&] {
       if (!internals.optimizers.empty())
@@ -135,15 +134,16 @@ Run::Parts::Parts(Session& the_session, RunOptions the_options)
             "with farandole run --run-dir RUN");
     });
     session.start_recording({.run_dir = of_state.run_dir});
-    earlier = internals.earlier_progress();
   }
   session.together([&] {
-    if (leads()) directory.emplace(of_state.run_dir, earlier);
+    if (leads()) directory.emplace(of_state.run_dir, internals.earlier_progress());
   });
   options.run_dir = of_state.run_dir;
   if (options.stop_before && leads() && !stop.before_job_ends(*options.stop_before, &std::getenv))
     log_warning("RunOptions::stop_before has no effect, because it is not known when this job ends");
-  tracked.values = {{"run/worse_in_a_row", &worse_in_a_row}, {"run/evaluated_step", &evaluated_step}};
+  tracked.values = {{"run/worse_in_a_row", &worse_in_a_row},
+                    {"run/evaluated_step", &evaluated_step},
+                    {"run/steps_in_epoch", &epoch_steps}};
   state.emplace(session, std::move(of_state), tracked,
                 RunState::Hooks{[this] {
                                   find_distributed();
