@@ -22,7 +22,7 @@ found killed '^Rank 2 on .* was killed by signal 9'
 field checkpoint_step 2
 field troubles '[]'
 says out 'metrics.jsonl ends at step 2'
-says out 'the same command continues from step 2 \(--resume auto\)'
+says out 'the same command continues from step 2 if the program calls resume\(\) of farandole::Run'
 
 # The doctor needs neither MPI nor LibTorch nor any other program.
 expect 0 env -i PATH=/nonexistent "$doctor" copy

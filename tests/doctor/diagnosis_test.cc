@@ -23,6 +23,7 @@ constexpr std::int64_t second = 1'000'000'000, noon = 1'800'000'000 * second;
 RunEvidence run_of(int ranks) {
   RunEvidence run;
   run.folder = "run";
+  run.kind = ProgramKind::train;
   run.now_ns = noon + 3600 * second;
   run.job.emplace();
   run.job->ranks = ranks;
@@ -215,7 +216,7 @@ TEST(Diagnosis, ARemedyFitsWhatWasTheMatter) {
   end(starved.ranks[1], 0, SIGABRT);
   starved.ranks[1].log.uncaught_exception = starved.ranks[1].log.memory_short = true;
   starved.ranks[1].log.error = "std::bad_alloc: std::bad_alloc";
-  EXPECT_THAT(diagnose(starved).next, Contains(HasSubstr("a smaller --batch")));
+  EXPECT_THAT(diagnose(starved).next, Contains(HasSubstr("a smaller --batch-size")));
   EXPECT_THAT(diagnose(starved).evidence, Contains("rank 1 could not allocate memory"));
 
   auto corrupt = run_of(1);
@@ -423,6 +424,27 @@ TEST(Diagnosis, NamesWhatIsStoppedAboveTheRanks) {
   run.ranks[0].log.stall = "stall: rank 0 has waited 3.2 s in allreduce #3 'bucket 0'";
   EXPECT_THAT(diagnose(run),
               Says(Cause::stalled, "the supervisor of rank 1 (process 72) is stopped (state T)."));
+}
+
+// Options of `farandole train` mean nothing to a program of one's own, which may save checkpoints of its own.
+TEST(Diagnosis, AdvisesAProgramInItsOwnWords) {
+  auto run = run_of(2);
+  run.kind = ProgramKind::program;
+  run.ranks[0].log.memory_short = true;
+  end(run.ranks[0], 1);
+  end(run.ranks[1], 0, SIGTERM, true);
+  EXPECT_THAT(diagnose(run).next, Not(Contains(HasSubstr("--batch"))));
+  EXPECT_THAT(diagnose(run).next, Contains(HasSubstr("backward_passes_per_step")));
+  EXPECT_THAT(diagnose(run).next,
+              Contains("there is no checkpoint to continue from; farandole::Run saves one from "
+                       "time to time (checkpoint_every)"));
+  run.other_checkpoint = "run/model.pt";
+  EXPECT_THAT(diagnose(run).next, Contains("start the program so that it continues from run/model.pt"));
+  EXPECT_THAT(diagnose(run).evidence, Contains("run/model.pt looks like a checkpoint of the program's own"));
+  run.checkpoint_step = 60;
+  EXPECT_THAT(diagnose(run).next, Contains(HasSubstr("from step 60 if the program calls resume()")));
+  run.kind = ProgramKind::train;
+  EXPECT_THAT(diagnose(run).next, Contains("the same command continues from step 60 (--resume auto)"));
 }
 
 }  // namespace

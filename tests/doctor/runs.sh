@@ -51,7 +51,7 @@ ended_in_order() {
 stalled() {
   FARANDOLE_STALL_SECONDS=1 FARANDOLE_STALL_ABORT=4 job 70 3 hang 2
   diagnosed
-  verdict "^Ranks 0, 1 waited [0-9.]+ s in allreduce #3 'bucket 0' for rank 2 on $host, which was in step 3, in backward for [0-9.]+ s; therefore --stall-abort ended the job"
+  verdict "^Ranks 0, 1 waited [0-9.]+ s in allreduce #3 'bucket 0' for rank 2 on $host, which was in step 3, in backward for [0-9.]+ s; therefore the limit for stalls .FARANDOLE_STALL_ABORT, 1800 s by default. ended the job"
   field cause stalled
   field rank 2
   says out "reported: stall: ranks 0, 1 have waited"

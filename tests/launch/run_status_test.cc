@@ -1,16 +1,23 @@
 #include "farandole/launch/run_status.h"
 
+#include <csignal>
 #include <fstream>
 #include <gmock/gmock.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <nlohmann/json.hpp>
 
 #include "farandole/base/clock.h"
 #include "farandole/base/error.h"
+#include "farandole/base/files/staging_file.h"
 #include "farandole/base/files/temporary_folder.h"
+#include "farandole/base/run/run_files.h"
 #include "farandole/base/run/run_json.h"
 #include "farandole/base/run/run_lease.h"
 #include "farandole/launch/records/job_record.h"
+#include "farandole/timeline/recorder/recorder_format.h"
+#include "farandole/timeline/run_timeline.h"
 
 namespace farandole {
 namespace {
@@ -123,6 +130,98 @@ TEST_F(StatusOfRun, NeedsARunDirectory) {
   std::ofstream(run / "launch/job.json") << "{";
   std::ofstream(run / "run.json") << "{\"restarts\": ";
   EXPECT_THROW(read_run_status(run), UserError);
+}
+
+// A program that links the library writes neither run.json nor metrics. Its flight recorder tells the rest.
+class StatusOfAProgram : public StatusOfRun {
+ protected:
+  RunStatus read() {
+    write_job(run / "launch/job.json", job);
+    return read_run_status(run);
+  }
+  // Steps of 2 ms each; is killed in step `last`, or ends after it.
+  void record(std::int64_t last, bool ends = false, bool counted = false) {
+    const pid_t rank = ::fork();
+    if (rank == 0) {
+      {
+        Timeline timeline(run_timeline(run));
+        timeline.name_thread("training");
+        if (counted) timeline.set_metadata(recorder::steps_fact, recorder::counted_steps);
+        auto at = now_ns();
+        for (std::int64_t step = 0; step <= last; ++step, at += 2'000'000) {
+          timeline.set_step(step);
+          timeline.span(Category::step, "step", at, at + 1'900'000);
+        }
+        if (!ends) ::raise(SIGKILL);
+      }
+      ::_exit(0);
+    }
+    ::waitpid(rank, nullptr, 0);
+  }
+};
+
+TEST_F(StatusOfAProgram, HasTheStepAndRateOfItsRecorder) {
+  job.start_ns = real_time_ns() - 1'000'000'000;
+  job.program = {"./cnn"};
+  const RunLease lease(run, [](const std::string&) {});
+  EXPECT_EQ(read().state, State::starting);
+  record(40, false, true);
+  const auto status = read();
+  EXPECT_EQ(status.state, State::running);
+  EXPECT_EQ(status.step, 40);
+  EXPECT_DOUBLE_EQ(status.step_ms.value_or(0), 2);
+  const auto text = status_text({status});
+  for (const char* part :
+       {"running, step 40 of this start", "500 steps/s, 2 ms per step; for samples/s, give farandole::Run",
+        "checkpoint  none\n", "goodput     ", " = 100 − "})
+    EXPECT_THAT(text, HasSubstr(part));
+  std::ofstream(run / "model.pt") << "x";
+  EXPECT_THAT(status_text({read()}), HasSubstr("none of Farandole; model.pt looks like one, 0:0"));
+  std::ofstream(run / "run.json") << R"({"global_batch": 64, "program": "./cnn"})";
+  EXPECT_THAT(status_text({read()}), HasSubstr("32000 samples/s, 2 ms per step\n"));
+  EXPECT_THAT(status_text({read()}), HasSubstr("  program     ./cnn\n"));
+  const auto json = nlohmann::json::parse(status_json({read()}))["runs"][0];
+  EXPECT_EQ(json["step"], 40);
+  EXPECT_EQ(json["other_checkpoint"], "model.pt");
+  EXPECT_EQ(json["program"], "./cnn");
+  EXPECT_GT(json["goodput"]["rank_seconds"]["start_up"].get<double>(), 0);
+}
+
+TEST_F(StatusOfAProgram, HasAnEnd) {
+  job.start_ns = real_time_ns() - 1'000'000'000;
+  record(40);
+  job.end_ns = real_time_ns();
+  job.exit_code = 1;
+  EXPECT_EQ(read().state, State::failed);
+  fs::remove_all(run / "launch");
+  EXPECT_EQ(read_run_status(run).detail, "its end was not recorded, and it shows no sign of life");
+  fs::remove_all(run / "recorder");
+  record(40, true);
+  const auto status = read_run_status(run);
+  EXPECT_EQ(status.state, State::lost);
+  EXPECT_THAT(status.detail, HasSubstr("nobody recorded the exit code"));
+  EXPECT_EQ(status.step, 40);
+}
+
+// The run.json of the start before has an end. The new start records before it writes its own.
+TEST_F(StatusOfRun, IsNotThatOfAnEarlierStart) {
+  const RunLease lease(run, [](const std::string&) {});
+  job.start_ns = real_time_ns() - 1'000'000'000;
+  facts.ended = "2023-11-14T22:14:00Z";
+  facts.exit_code = 75;
+  const Timeline timeline(run_timeline(run));
+  EXPECT_EQ(read().state, State::running);
+}
+
+TEST_F(StatusOfAProgram, SaysWhyTheStepIsUnknown) {
+  job.start_ns = real_time_ns() - 1'000'000'000;
+  const RunLease lease(run, [](const std::string&) {});
+  { const Timeline timeline(run_timeline(run)); }
+  EXPECT_THAT(status_text({read()}), HasSubstr("session.set_step(n) or farandole::Run numbers them"));
+  fs::remove(recorder_file(run, 0));
+  EXPECT_EQ(read().state, State::starting);
+  fs::create_symlink("/another/node", node_link(recorder_file(run, 0)));
+  EXPECT_THAT(status_text({read()}), HasSubstr("FARANDOLE_RECORDER_DIR=run records in the run directory"));
 }
 
 }  // namespace

@@ -4,7 +4,8 @@
 #include "called_by_name.h"
 
 int main(int argc, char** argv) {
-  return farandole::call_by_name({{"deadlocking", deadlocking},
+  return farandole::call_by_name({{"bare_program", bare_program},
+                                  {"deadlocking", deadlocking},
                                   {"export_models", export_models},
                                   {"gpt_step", gpt_step},
                                   {"joining", joining},

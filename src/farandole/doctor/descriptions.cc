@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 
 #include "farandole/base/run/earlier_starts.h"
+#include "farandole/base/run/remedies.h"
 #include "farandole/base/text/phrases.h"
 
 namespace farandole {
@@ -93,6 +94,8 @@ class Sentence {
     if (time_ns_ != 0) text += " at " + clock_time_of(time_ns_);
     if (run_.checkpoint_step)
       text += fmt::format("; its newest checkpoint is from step {}", *run_.checkpoint_step);
+    else if (!run_.other_checkpoint.empty())
+      text += "; it has no checkpoint of Farandole, but " + run_.other_checkpoint + " looks like one";
     else if (!is_earlier_start(run_.folder))
       text += "; it has no checkpoint";
     return text;
@@ -127,7 +130,7 @@ class Sentence {
     for (const auto& one : run_.ranks)
       if (one.end && (until == 0 || one.end->time_ns < until)) until = one.end->time_ns;
     return describe_wait(run_, *call_, std::max(until, call_->since_ns), Tense::past) +
-           "; therefore --stall-abort ended the job";
+           fmt::format("; therefore {} ended the job", remedy(Topic::ended_by_stall, run_.kind));
   }
 
   std::string failure() const {

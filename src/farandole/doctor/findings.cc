@@ -6,6 +6,7 @@
 #include <map>
 
 #include "farandole/base/run/earlier_starts.h"
+#include "farandole/base/run/remedies.h"
 #include "farandole/base/text/phrases.h"
 #include "farandole/doctor/descriptions.h"
 #include "farandole/launch/supervisor/supervisor.h"
@@ -103,6 +104,8 @@ class Finder {
     if (run_.last_step) add(fmt::format("metrics.jsonl ends at step {}", *run_.last_step));
     if (run_.checkpoint_step)
       add(fmt::format("the newest checkpoint is from step {}", *run_.checkpoint_step));
+    if (!run_.other_checkpoint.empty())
+      add(run_.other_checkpoint + " looks like a checkpoint of the program's own");
   }
 
   void space() {
@@ -172,11 +175,11 @@ std::string look_at_log(const RunEvidence& run, int rank) {
                            (run.folder / "logs").string());
 }
 
-void about_memory(bool in_slurm, std::vector<std::string>& next) {
-  next.emplace_back(
-      "use less memory per rank: a smaller --batch, with --accumulate to keep the global batch");
-  next.emplace_back(in_slurm ? "or request more memory (sbatch --mem, --mem-per-cpu), or fewer ranks per node"
-                             : "or use fewer ranks on the host, or a higher memory limit");
+void about_memory(const RunEvidence& run, std::vector<std::string>& next) {
+  next.push_back(std::string("use less memory per rank: ") + remedy(Topic::less_memory, run.kind));
+  next.emplace_back(!job_id(run).empty()
+                        ? "or request more memory (sbatch --mem, --mem-per-cpu), or fewer ranks per node"
+                        : "or use fewer ranks on the host, or a higher memory limit");
 }
 
 void about_kill(const std::string& host, const std::string& job, std::vector<std::string>& next) {
@@ -190,7 +193,7 @@ void about_kill(const std::string& host, const std::string& job, std::vector<std
 void about_failure(const RunEvidence& run, const Diagnosis& diagnosis, std::vector<std::string>& next) {
   if (!diagnosis.rank) return;
   const auto& rank = run.ranks.at(static_cast<std::size_t>(*diagnosis.rank));
-  if (rank.log.memory_short) about_memory(!job_id(run).empty(), next);
+  if (rank.log.memory_short) about_memory(run, next);
   next.push_back(look_at_log(run, *diagnosis.rank));
 }
 
@@ -201,9 +204,12 @@ std::string go_on(const RunEvidence& run) {
     return fmt::format("this is an earlier start of a run; for the last one: farandole doctor {}",
                        all.empty() ? "." : all.string());
   }
-  return run.checkpoint_step
-             ? fmt::format("the same command continues from step {} (--resume auto)", *run.checkpoint_step)
-             : "there is no checkpoint to continue from; --checkpoint-every auto saves one from time to time";
+  if (run.checkpoint_step)
+    return fmt::format("the same command continues from step {}{}", *run.checkpoint_step,
+                       remedy(Topic::resume, run.kind));
+  if (!run.other_checkpoint.empty())
+    return fmt::format("start the program so that it continues from {}", run.other_checkpoint);
+  return std::string("there is no checkpoint to continue from; ") + remedy(Topic::save_at_all, run.kind);
 }
 
 // Returns whether the ranks had waited long for one rank when the job ended. More time would not have
@@ -221,10 +227,9 @@ void about_stall(const RunEvidence& run, int waited_for, std::vector<std::string
     if (rank.state == 'T') next.push_back(fmt::format("continue it: kill -CONT {}", rank.pid));
   }
   if (rank.recorder && rank.recorder->doing && rank.recorder->doing->category == Category::data)
-    next.push_back(fmt::format("rank {} was loading data: check the file system of --data", rank.rank));
-  next.emplace_back(
-      "--stall-seconds 30 makes every rank report what it does, with its stack; --stall-abort 300 ends "
-      "the job after 300 s instead of 1800 s");
+    next.push_back(
+        fmt::format("rank {} was loading data: {}", rank.rank, remedy(Topic::check_data, run.kind)));
+  next.emplace_back(remedy(Topic::watch_stalls, run.kind));
 }
 
 }  // namespace
@@ -245,7 +250,7 @@ std::vector<std::string> advise(const RunEvidence& run, const Diagnosis& diagnos
     case Cause::running:
       return next;
     case Cause::out_of_memory:
-      about_memory(!id.empty(), next);
+      about_memory(run, next);
       break;
     case Cause::killed:
       about_kill(diagnosis.rank || !run.job ? host_of(diagnosis) : run.job->host, id, next);
@@ -278,9 +283,8 @@ std::vector<std::string> advise(const RunEvidence& run, const Diagnosis& diagnos
         about_stall(run, diagnosis.call->missing.front(), next);
         break;
       }
-      next.emplace_back(
-          "use a longer sbatch --time, or sbatch --signal=USR1@120: the ranks then save and exit with code "
-          "75");
+      next.push_back(std::string("use a longer sbatch --time, or sbatch --signal=USR1@120: ") +
+                     remedy(Topic::save_before_limit, run.kind));
       break;
     case Cause::unknown:
       next.push_back(fmt::format("keep the launcher's records next time: farandole run --log-dir {}",

@@ -265,6 +265,9 @@ class Gatherer {
     for (const auto& file : files_in(run_.folder / "checkpoints"))
       if (const auto step = step_of_checkpoint(file))
         run_.checkpoint_step = std::max(run_.checkpoint_step.value_or(0), *step);
+    run_.kind = kind_of_program(run_.facts, run_.job ? run_.job->program : std::vector<std::string>());
+    if (!run_.checkpoint_step && run_.kind == ProgramKind::program)
+      run_.other_checkpoint = newest_checkpoint_of_program(run_.folder).string();
   }
 
   void refuse_nothing() const {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "farandole/base/run/remedies.h"
 #include "farandole/base/run/run_json.h"
 #include "farandole/doctor/rank_evidence.h"
 #include "farandole/launch/records/job_record.h"
@@ -35,6 +36,8 @@ struct RunEvidence {
   std::vector<RankEvidence> ranks;              // Ordered by rank; as many as the run had, or as are known.
   std::optional<std::int64_t> last_step;        // From metrics.jsonl.
   std::optional<std::int64_t> checkpoint_step;  // The newest checkpoint; it is not verified.
+  std::string other_checkpoint;             // Without one, the newest file that looks like the program's own.
+  ProgramKind kind = ProgramKind::program;  // Decides in which words to advise.
   // State of the job that Slurm reports now, or reported at its end.
   std::map<std::string, std::string> slurm_state;
   std::optional<std::int64_t> free_bytes;  // On the file system of the folder, now.

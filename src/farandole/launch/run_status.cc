@@ -6,10 +6,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <set>
+#include <sys/stat.h>
 
 #include "farandole/base/clock.h"
 #include "farandole/base/error.h"
 #include "farandole/base/files/file_bytes.h"
+#include "farandole/base/files/staging_file.h"
 #include "farandole/base/run/run_files.h"
 #include "farandole/base/run/run_json.h"
 #include "farandole/base/run/run_lease.h"
@@ -18,6 +20,8 @@
 #include "farandole/base/text/phrases.h"
 #include "farandole/launch/records/job_record.h"
 #include "farandole/launch/slurm/job_state.h"
+#include "farandole/timeline/recorder/run_progress.h"
+#include "farandole/timeline/recorder/run_starts.h"
 
 namespace farandole {
 namespace {
@@ -67,21 +71,62 @@ void read_progress(const fs::path& run, RunStatus& status) {
         static_cast<double>(*status.total_steps - *status.step) * milliseconds / lines * 1e-3;
 }
 
-void read_checkpoint(const fs::path& run, RunStatus& status) {
-  const auto newest = newest_checkpoint(run);
+// What the flight recorder tells of a program that writes no metrics.
+void add_recorded(const RunFacts& facts, const RunProgress& recorded, RunStatus& status) {
+  if (!status.step) {
+    status.step = recorded.step;
+    status.counts_own_steps = recorded.counts_own_steps;
+  }
+  if (!status.step_ms) status.step_ms = recorded.step_ms;
+  if (!status.samples_per_s && status.step_ms && facts.global_batch)
+    status.samples_per_s = *facts.global_batch * 1e3 / *status.step_ms;
+}
+
+// When rank 0 began to record, in seconds since 1970; 0 if it did not. A recorder on the disk of another node
+// is only a link here.
+double recording_since(const fs::path& run, const RunProgress& recorded) {
+  struct stat link {};
+  if (recorded.recorded || ::lstat(node_link(recorder_file(run, 0)).c_str(), &link) != 0)
+    return static_cast<double>(recorded.begin_ns) * 1e-9;
+  return static_cast<double>(link.st_mtim.tv_sec) + static_cast<double>(link.st_mtim.tv_nsec) * 1e-9;
+}
+
+void explain_unknown(const fs::path& run, const RunProgress& recorded, ProgramKind kind, RunStatus& status) {
+  if (!status.step && recorded.recorded)
+    status.no_step =
+        std::string("unknown: no step has begun, or it has no number; ") + remedy(Topic::number_steps, kind);
+  else if (!status.step)
+    status.no_step = recording_since(run, recorded) > 0
+                         ? "unknown here: rank 0 records on its node until the run ends; "
+                           "FARANDOLE_RECORDER_DIR=run records in the run directory"
+                         : "unknown: nothing is recorded";
+  if (status.step_ms && !status.samples_per_s)
+    status.no_samples = std::string("for samples/s, ") + remedy(Topic::global_batch, kind);
+}
+
+void read_checkpoint(const fs::path& run, ProgramKind kind, RunStatus& status) {
+  auto newest = newest_checkpoint(run);
+  if (newest.empty() && kind == ProgramKind::program) {
+    newest = newest_checkpoint_of_program(run);
+    status.other_checkpoint = newest.lexically_relative(run).string();
+  }
   if (newest.empty()) return;
   status.checkpoint_step = step_of_checkpoint(newest);
   if (const auto written_ns = changed_ns(newest); written_ns >= 0)
     status.checkpoint_age_s = std::max(0.0, seconds_now() - static_cast<double>(written_ns) * 1e-9);
 }
 
-void judge(const RunFacts& facts, const std::optional<JobRecord>& job, bool alive, RunStatus& status) {
-  const auto started = unix_seconds(facts.started).value_or(0);
-  const auto ended = unix_seconds(facts.ended);
+// `recording`: as recording_since().
+void judge(const RunFacts& facts, double recording, bool closed, const std::optional<JobRecord>& job,
+           bool alive, RunStatus& status) {
+  // A run.json that is older than the recorder belongs to an earlier start, whose program was another one.
+  const auto started = std::max(unix_seconds(facts.started).value_or(0), recording);
+  auto ended = unix_seconds(facts.ended);
+  if (ended && *ended + 1 < recording) ended.reset();
   const auto launched = job ? static_cast<double>(job->start_ns) * 1e-9 : 0;
   const bool launcher_ended = job && job->end_ns != 0;
-  // The ranks of the newest start have written run.json. Its times are whole seconds.
-  const bool ranks_began = facts.found && started + 1 >= launched;
+  // The ranks of the newest start have written run.json, or record. The times of run.json are whole seconds.
+  const bool ranks_began = (facts.found || recording > 0) && started + 1 >= launched;
   // The lease of a rank 0 that ended without giving it back looks alive for some seconds from another host.
   // Its own record of the end counts more. Without a launcher's record, the lease may be that of a new start.
   const bool recorded_its_end = job && ranks_began && ended;
@@ -102,7 +147,10 @@ void judge(const RunFacts& facts, const std::optional<JobRecord>& job, bool aliv
     status.state = State::starting;
   } else {
     status.state = State::lost;
-    status.detail = "its end was not recorded, and it shows no sign of life";
+    status.detail =
+        closed && ranks_began
+            ? "its ranks have ended, but nobody recorded the exit code; start it with farandole run"
+            : "its end was not recorded, and it shows no sign of life";
   }
 }
 
@@ -153,11 +201,14 @@ RunStatus read_run_status(const fs::path& run) {
   status.folder = run.string();
   const auto facts = read_run_facts(run_json_of(run));
   const auto job = job_of(run);
-  if (!facts.found && !job)
+  const auto recorded = read_run_progress(run);
+  if (!facts.found && !job && !recorded.recorded)
     throw UserError(run.string() + (fs::is_directory(run)
-                                        ? " has neither run.json nor launch/job.json; name the "
-                                          "run directory of a training"
+                                        ? " has neither run.json nor launch/job.json nor recorder/; name a "
+                                          "run directory"
                                         : " is not a folder; name a run directory"));
+  if (facts.program || job)
+    status.program = facts.program ? *facts.program : fmt::format("{}", fmt::join(job->program, " "));
   status.total_steps = facts.total_steps;
   status.restarts = facts.restarts;
   status.lost_steps = facts.lost_steps;
@@ -166,8 +217,10 @@ RunStatus read_run_status(const fs::path& run) {
   for (const auto& host : facts.hosts)
     if (seen.insert(host).second) status.hosts.push_back(host);
   read_progress(run, status);
-  read_checkpoint(run, status);
-  judge(facts, job, lease_is_alive(run), status);
+  add_recorded(facts, recorded, status);
+  const auto kind = kind_of_program(facts, job ? job->program : std::vector<std::string>());
+  read_checkpoint(run, kind, status);
+  judge(facts, recording_since(run, recorded), recorded.closed, job, lease_is_alive(run), status);
   if (job && job->slurm.contains("JOB_ID")) {
     status.job = job->slurm.at("JOB_ID");
     const auto now = ask_for_recorded_job(job->slurm, slurm_answers_within);
@@ -179,6 +232,8 @@ RunStatus read_run_status(const fs::path& run) {
         status.wall_seconds_left = *seconds - seconds_now();
   }
   if (status.state != State::running) status.seconds_left.reset();
+  if (status.state == State::running) explain_unknown(run, recorded, kind, status);
+  status.goodput = goodput_of(read_run_starts(run, status.state == State::running ? real_time_ns() : 0));
   return status;
 }
 
@@ -206,7 +261,8 @@ const char* name_of(State state) {
 
 std::string steps(const RunStatus& run) {
   if (!run.step) return "";
-  if (run.total_steps.value_or(0) < 1) return fmt::format("step {}", *run.step);
+  if (run.total_steps.value_or(0) < 1)
+    return fmt::format("step {}{}", *run.step, run.counts_own_steps ? " of this start" : "");
   return fmt::format("step {} of {} ({:.0f} %)", *run.step, *run.total_steps,
                      100.0 * static_cast<double>(*run.step) / static_cast<double>(*run.total_steps));
 }
@@ -226,8 +282,13 @@ std::string paragraph(const RunStatus& run) {
     if (!value.empty()) text += fmt::format("  {:<11} {}\n", name, value);
   };
   add("reason", run.detail);
+  add("program", run.program);
+  add("step", run.no_step);
   if (run.samples_per_s && run.step_ms)
     add("rate", fmt::format("{:.0f} samples/s, {:.3g} ms per step", *run.samples_per_s, *run.step_ms));
+  else if (run.step_ms)
+    add("rate", fmt::format("{:.3g} steps/s, {:.3g} ms per step{}", 1e3 / *run.step_ms, *run.step_ms,
+                            run.no_samples.empty() ? "" : "; " + run.no_samples));
   if (run.loss) {
     auto loss = fmt::format("{:.4f}", *run.loss);
     if (run.eval_loss) loss += fmt::format(", held-out {:.4f}", *run.eval_loss);
@@ -237,14 +298,16 @@ std::string paragraph(const RunStatus& run) {
   if (run.seconds_left) add("time left", describe_clock(*run.seconds_left));
   if (run.wall_seconds_left)
     add("wall time", *run.wall_seconds_left > 0 ? describe_clock(*run.wall_seconds_left) + " left" : "over");
+  const auto age = run.checkpoint_age_s ? ", " + describe_clock(*run.checkpoint_age_s) + " ago" : "";
   if (run.checkpoint_step)
-    add("checkpoint",
-        fmt::format("step {}{}", *run.checkpoint_step,
-                    run.checkpoint_age_s ? ", " + describe_clock(*run.checkpoint_age_s) + " ago" : ""));
+    add("checkpoint", fmt::format("step {}{}", *run.checkpoint_step, age));
   else
-    add("checkpoint", "none");
+    add("checkpoint", run.other_checkpoint.empty()
+                          ? "none"
+                          : fmt::format("none of Farandole; {} looks like one{}", run.other_checkpoint, age));
   if (run.restarts.value_or(0) > 0)
     add("restarts", fmt::format("{}; {} steps were repeated", *run.restarts, run.lost_steps.value_or(0)));
+  add("goodput", goodput_text(run.goodput));
   if (run.ranks)
     add("ranks",
         fmt::format("{}{}", *run.ranks, run.hosts.empty() ? "" : " on " + describe_list(run.hosts, 4)));
@@ -276,6 +339,7 @@ Json to_json(const RunStatus& run) {
     if (value) json[name] = *value;
   };
   if (!run.detail.empty()) json["reason"] = run.detail;
+  if (!run.program.empty()) json["program"] = run.program;
   set("exit_code", run.exit_code);
   set("step", run.step);
   set("total_steps", run.total_steps);
@@ -289,6 +353,8 @@ Json to_json(const RunStatus& run) {
   set("wall_seconds_left", run.wall_seconds_left);
   set("checkpoint_step", run.checkpoint_step);
   set("checkpoint_age_s", run.checkpoint_age_s);
+  if (!run.other_checkpoint.empty()) json["other_checkpoint"] = run.other_checkpoint;
+  json["goodput"] = goodput_json(run.goodput);
   set("restarts", run.restarts);
   set("lost_steps", run.lost_steps);
   set("ranks", run.ranks);

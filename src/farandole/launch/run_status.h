@@ -8,6 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "farandole/base/run/goodput.h"
+#include "farandole/base/run/remedies.h"
+
 namespace farandole {
 
 struct RunStatus {
@@ -22,16 +25,21 @@ struct RunStatus {
   };
   std::string folder;
   State state = State::lost;
-  std::string detail;  // Why, or what to do; empty if the state says it all.
+  std::string detail;   // Why, or what to do; empty if the state says it all.
+  std::string program;  // Its command line, as run.json or the launcher has it.
   std::optional<std::int64_t> exit_code, step, total_steps, epoch, restarts, lost_steps, ranks;
   std::optional<double> loss, eval_loss, eval_accuracy, samples_per_s, step_ms;
   std::optional<double> seconds_left;       // Until the last step.
   std::optional<double> wall_seconds_left;  // Until the Slurm job reaches its time limit.
   std::optional<std::int64_t> checkpoint_step;
   std::optional<double> checkpoint_age_s;  // By the clock of this host.
-  std::vector<std::string> hosts;          // Without repetition.
-  std::string job;                         // Slurm job; empty outside Slurm.
-  std::string job_state;                   // What Slurm says about it, if Slurm can be asked here.
+  std::string other_checkpoint;            // The newest file that looks like one of the program's own.
+  bool counts_own_steps = false;           // The program does not number its steps; each start begins with 0.
+  std::string no_step, no_samples;  // Why the step or the samples per second of a running run are unknown.
+  Goodput goodput;                  // Over all starts.
+  std::vector<std::string> hosts;   // Without repetition.
+  std::string job;                  // Slurm job; empty outside Slurm.
+  std::string job_state;            // What Slurm says about it, if Slurm can be asked here.
 };
 
 // Returns false if nothing more will happen to the run by itself.

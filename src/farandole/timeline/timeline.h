@@ -125,6 +125,7 @@ class Timeline {
   }
   void begin(Span& span) noexcept;
   void end(const Span& span, std::int64_t end_ns) noexcept;
+  void count_checkpoint(const Span& span, std::int64_t end_ns) noexcept;
   void end(const Span& span, const MpiCall& what, std::int64_t end_ns) noexcept;
   void reopen(recorder::OpenEvent& open, const Span* span) const noexcept;
   void tell_phase(const Span* innermost, std::int64_t at_ns) const noexcept;
@@ -172,6 +173,7 @@ class Span {
   Category category() const { return category_; }
   const char* name() const { return name_; }
   std::int64_t start_ns() const { return start_ns_; }  // 0: nothing is recorded
+  const Span* outer() const { return outer_; }
 
  protected:
   bool live() const { return live_; }

@@ -45,6 +45,7 @@
 #include "farandole/train/distributed_optimizer.h"
 #include "farandole/train/session_errors.h"
 #include "farandole/train/session_internals.h"
+#include "farandole/train/step_marks.h"
 
 namespace farandole {
 namespace {
@@ -99,6 +100,7 @@ struct Session::Internals::Parts {
   // Gives the session's collectives a new communicator.
   void reconnect();
   void record_stall_limit();
+  void set_step(std::int64_t step);
   void publish();
   // What an earlier start has recorded in `run_dir` is kept (base/run/earlier_starts.h).
   // Collective: every rank of the job must call this in the same order.
@@ -111,6 +113,7 @@ struct Session::Internals::Parts {
   CollectiveLaunches launches;
   std::unique_ptr<GpuActivity> gpu_activity;
   std::string no_gpu_activity = "nothing is recorded";
+  StepMarks steps;
   std::unique_ptr<Recording> recording;
   std::filesystem::path recorded;  // The last run directory in which this session has recorded.
   RunProgress earlier_progress;
@@ -420,6 +423,7 @@ void Session::start_recording(const RecordingOptions& options) {
   parts.trace_requests.reset();
   parts.recording.reset();
   parts.timeline = std::make_unique<Timeline>();
+  parts.steps = {};
   parts.communicators = 0;
   parts.reconnect();
   together([&] { internals_->take_lease(options.run_dir); });
@@ -456,10 +460,29 @@ void Session::start_recording(const RecordingOptions& options) {
   parts.reconnect();
 }
 
+void Session::Internals::Parts::set_step(std::int64_t step) {
+  timeline->set_step(step);
+  if (gpu_activity != nullptr) gpu_activity->mark_step(step);
+}
+
 void Session::set_step(std::int64_t step) {
   auto& parts = *internals_->parts_;
-  parts.timeline->set_step(step);
-  if (parts.gpu_activity != nullptr) parts.gpu_activity->mark_step(step);
+  parts.steps.program_numbers_steps();
+  parts.set_step(step);
+}
+
+void Session::Internals::optimizer_begins_step(const void* optimizer) {
+  if (const auto step = parts_->steps.begin(*parts_->timeline, optimizer)) parts_->set_step(*step);
+}
+void Session::Internals::optimizer_ended_step(const void* optimizer) {
+  if (const auto step = parts_->steps.end(*parts_->timeline, optimizer)) parts_->set_step(*step);
+}
+void Session::Internals::program_marks_steps() {
+  parts_->steps.program_numbers_steps();
+  parts_->steps.program_marks_steps();
+}
+void Session::Internals::optimizer_is_gone(const void* optimizer) {
+  parts_->steps.forget(optimizer);
 }
 
 void Session::publish_timeline() {

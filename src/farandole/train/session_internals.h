@@ -93,6 +93,12 @@ class Session::Internals {
   std::uint64_t votes = 0;
   bool stop_voted = false;
 
+  // A DistributedOptimizer begins and ends its step(), or is destroyed (train/step_marks.h).
+  void optimizer_begins_step(const void* optimizer);
+  void optimizer_ended_step(const void* optimizer);
+  void optimizer_is_gone(const void* optimizer);
+  void program_marks_steps();  // by numbers and by spans of category step
+
   std::optional<GpuOfRank> gpu;           // Set if gradients are in memory of a GPU.
   std::vector<std::string> gpus;          // UUID of the GPU of each rank; empty without GPUs.
   std::vector<std::string> gpu_topology;  // Of each rank, as GpuRuntime::topology(); empty without GPUs.

@@ -165,5 +165,30 @@ TEST(RecorderRun, TakesOneFile) {
     EXPECT_DOUBLE_EQ(*row.busbw_gbps.value / *row.algbw_gbps.value, 4.0 / 3);
 }
 
+// A program of one's own has no run.json, and advice that names options of `farandole train` does
+// not help it.
+TEST(RecorderRun, of_a_program_has_steps_per_second_and_a_remedy) {
+  const TemporaryFolder folder;
+  const auto path = record(folder, SyntheticRun{});
+  auto run = analyze_run(path);
+  EXPECT_EQ(run.metrics.kind, ProgramKind::program);
+  EXPECT_NEAR(run.metrics.steps_per_s.value.value(), 100, 5);
+  EXPECT_THAT(run.metrics.throughput.unknown, HasSubstr("farandole::Run"));
+  EXPECT_THAT(run.verdict, HasSubstr("steps/s; "));
+  for (const auto& finding : run.findings) EXPECT_THAT(finding.change, Not(HasSubstr("--")));
+  ASSERT_TRUE(run.goodput);
+  const auto report = report_of({run});
+  EXPECT_THAT(report_text(report, false), HasSubstr("steps/s; samples/s are unknown"));
+  EXPECT_THAT(report_text(report, false), HasSubstr("\n  goodput     "));
+  EXPECT_THAT(report_html(report, ""), HasSubstr("goodput"));
+  const auto written = testing::json_report(report)["runs"][0];
+  EXPECT_NEAR(written["steps_per_s"].get<double>(), 100, 5);
+  EXPECT_TRUE(written["goodput"].contains("fraction") || written["goodput"].contains("unknown"));
+  std::ofstream(path / "run.json") << R"({"program":"farandole train --model mlp"})";
+  run = analyze_run(path);
+  EXPECT_EQ(run.metrics.kind, ProgramKind::train);
+  EXPECT_FALSE(analyze_run(path / "recorder/rank-0000.ftl").goodput);
+}
+
 }  // namespace
 }  // namespace farandole

@@ -43,12 +43,12 @@ TEST(Resources, AreAskedAndUsed) {
   trace_with_counters().write_run(folder / "run", facts());
   const auto report = report_of({analyze_run(folder / "run")});
   EXPECT_EQ(report.runs[0].resources.text(), "asked 64 GiB, used 1.4; 2 cores, 1.8 busy");
-  const auto json = testing::json_report(report)["runs"][0]["resources"];
-  EXPECT_EQ(json["asked_memory_mib"], 65536);
-  EXPECT_EQ(json["used_memory_mib"], 1401);
-  EXPECT_NEAR(json["busy_cores"].get<double>(), 1.8, 1e-9);
-  EXPECT_EQ(json["by_rank"][1]["memory_mib"], 701);
-  EXPECT_FALSE(json["by_rank"][1].contains("gpu_memory_mib"));
+  const auto resources = testing::json_report(report)["runs"][0]["resources"];
+  EXPECT_EQ(resources["asked_memory_mib"], 65536);
+  EXPECT_EQ(resources["used_memory_mib"], 1401);
+  EXPECT_NEAR(resources["busy_cores"].get<double>(), 1.8, 1e-9);
+  EXPECT_EQ(resources["by_rank"][1]["memory_mib"], 701);
+  EXPECT_FALSE(resources["by_rank"][1].contains("gpu_memory_mib"));
   const auto text = report_text(report, false);
   EXPECT_THAT(text, HasSubstr("resources   asked 64 GiB, used 1.4; 2 cores, 1.8 busy\n"));
   EXPECT_THAT(text, HasSubstr("rank  host   CPU %  memory MiB\n  0     node0     90         700\n"));

@@ -92,7 +92,11 @@ TEST_F(TrainingReport, HasNoPartsForWhatARunDoesNotHave) {
                            "<h2>Resources", ">unknown<", "name\">memory<", ">late, median<"})
     EXPECT_THAT(one, Not(HasSubstr(part)));
   // What the user can change is said once.
-  EXPECT_THAT(one, HasSubstr("Unknown: throughput: run.json has no global_batch.</p>"));
+  EXPECT_THAT(one, HasSubstr("<div class=\"more\">steps/s</div>"));
+  EXPECT_THAT(
+      one,
+      HasSubstr(
+          "Unknown: samples/s: run.json has no global_batch; give farandole::Run the global_batch.</p>"));
   const auto text = report_text(report_of({analyze_run(folder_ / "run")}), false);
   EXPECT_THAT(text, Not(HasSubstr("GPU")));
   const auto two = report_html(

@@ -259,8 +259,8 @@ TEST_F(WhatIf, TellsWhatFindingsChangesWouldBring) {
   }
   EXPECT_GT(gain(one_bucket, best), 10);
   EXPECT_NEAR(exposed.replayed->gain_percent, gain(one_bucket, best), 1.5);
-  EXPECT_THAT(exposed.change, HasSubstr(" (it was 8)"));
-  EXPECT_THAT(exposed.evidence, HasSubstr("in a replay with --bucket-mb 0."));
+  EXPECT_THAT(exposed.change, HasSubstr(" (they were 8; "));
+  EXPECT_THAT(exposed.evidence, HasSubstr("in a replay with buckets of 0."));
 
   const auto settled = finding_of(best, Remedy::bucket_size);
   EXPECT_FALSE(settled.replayed);

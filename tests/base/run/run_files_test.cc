@@ -1,5 +1,6 @@
 #include "farandole/base/run/run_files.h"
 
+#include <chrono>
 #include <fstream>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -85,6 +86,23 @@ TEST(Checkpoints, AFolderThatCannotBeReadIsNotEmpty) {
   std::filesystem::create_symlink("checkpoints", run / "checkpoints");  // leads to itself
   EXPECT_THROW(checkpoint_files(run / "checkpoints"), Error);
   EXPECT_TRUE(newest_checkpoint(run.path()).empty());
+}
+
+TEST(Checkpoints, OfAProgramAreRecognizedByTheirNames) {
+  const TemporaryFolder run;
+  for (const char* folder : {"recorder", "checkpoints", "mine/deeper/deepest"})
+    std::filesystem::create_directories(run / folder);
+  for (const char* file :
+       {"recorder/a.pt", "checkpoints/step-00000007.h5", "mine/deeper/deepest/b.pt", "log.txt", ".c.pt"})
+    std::ofstream(run / file) << "x";
+  EXPECT_TRUE(newest_checkpoint_of_program(run.path()).empty());
+  EXPECT_TRUE(newest_checkpoint_of_program(run / "absent").empty());
+  std::ofstream(run / "mine/model.pt") << "x";
+  EXPECT_EQ(newest_checkpoint_of_program(run.path()), run / "mine/model.pt");
+  std::ofstream(run / "last.ckpt") << "x";
+  std::filesystem::last_write_time(
+      run / "last.ckpt", std::filesystem::last_write_time(run / "mine/model.pt") + std::chrono::seconds(1));
+  EXPECT_EQ(newest_checkpoint_of_program(run.path()), run / "last.ckpt");
 }
 
 }  // namespace

@@ -43,7 +43,7 @@ last=$(ls whole/checkpoints | tail -n 1)
 [[ $last == step-00000120.h5 ]] || fail "the last checkpoint is $last"
 "$bin/farandole" checkpoint verify whole >out 2>err || fail "its checkpoints"
 /usr/bin/python3 - <<'PYTHON' || fail "what the undisturbed run leaves"
-import glob, json, h5py
+import collections, glob, gzip, json, h5py
 run = json.load(open("whole/run.json"))
 assert (run["exit_code"], run["ranks"], run["global_batch"], run["restarts"]) == (0, 2, 12, 0), run
 assert "own_training" in run["program"] and run["parameters"] > 0, run
@@ -59,8 +59,15 @@ assert "optimizer/state/0.weight/momentum_buffer" in file and "values/average" i
 best = min(evaluations, key=lambda line: line["eval_loss"])
 assert file.attrs["best_step"] == best["step"], (file.attrs["best_step"], evaluations)
 assert f"step-{best['step']:08}.h5" in " ".join(glob.glob("whole/checkpoints/*")), best
+events = json.load(gzip.open("whole/timeline.json.gz"))["traceEvents"]
+steps = collections.Counter(event["args"]["step"] for event in events if event["ph"] == "X" and event["name"] == "step")
+assert dict(steps) == {step: 2 for step in range(120)}, steps  # one on each rank: the optimizer marks none
 PYTHON
 "$bin/farandole" analyze whole --format json >report 2>err || fail "its analysis"
+goodput() {  # JSON CONDITION
+  /usr/bin/python3 -c 'import json, sys; goodput = json.load(open(sys.argv[1]))["runs"][0]["goodput"]; assert eval(sys.argv[2]), goodput' "$@"
+}
+goodput report 'goodput["starts"] == 1 and 0 < goodput["fraction"] < 1 and goodput["rank_seconds"]["saving"] > 0' || fail "its goodput"
 
 # Kills at random moments.
 "$bin/farandole" run -n 2 --max-restarts 1000000 --run-dir killed -- bash -c 'echo $$ >pid.$OMPI_COMM_WORLD_RANK; exec "$@"' bash \
@@ -105,6 +112,8 @@ exactly_once moved 4 || fail "the samples on 1, 2 and 3 ranks"
 # A training that has ended is not done again, and one that does not get better ends early.
 own 2 whole || fail "a second start"
 grep -q '^continues at step 120$' out && [[ $(grep '^bits' out) == "$bits" ]] || fail "the second start has trained"
+"$bin/farandole" status whole --format json >status || fail "its status"
+goodput status 'goodput["starts"] == 2 and goodput["rank_seconds"]["restoring"] > 0' || fail "the goodput of two starts"
 own 2 early epochs=100 patience=2 best="max loss" || fail "early stop"
 [[ $(grep -c eval_loss early/metrics.jsonl) -lt 20 ]] || fail "it does not stop early"
 

@@ -8,44 +8,44 @@
 #include <optional>
 #include <set>
 
+#include "farandole/base/run/remedies.h"
+
 namespace farandole {
 namespace {
+
+constexpr const char* check_nodes = "check the nodes for other load, clock frequency and uneven batches";
 
 // The description of a loss, and advice.
 struct LossTexts {
   const char* text;
   const char* title;
-  const char* change;
+  std::string change;
 };
 
 // Indexed by Share. Compute has no entry, because it is not a loss.
-constexpr std::array<LossTexts, share_count> loss_texts = {{
-    {"", "", ""},
-    {"waiting for ranks that arrive late at collectives", "Ranks wait for each other",
-     "check the nodes for other load, clock frequency and uneven batches"},
-    {"communication that does not overlap with compute", "Communication is exposed",
-     "start buckets earlier (smaller --bucket-mb) or send less (--compression, larger --batch, "
-     "--accumulate)"},
-    {"loading data", "Data loading delays training",
-     "prepare samples on another thread, or keep them in memory"},
-    {"writing checkpoints", "Checkpoints delay training", "checkpoint less often (--checkpoint-every)"},
-    {"evaluation", "Evaluation takes time", "evaluate less often, or on fewer samples (--held-out)"},
-    {"work outside the phases", "Work outside the phases",
-     "add spans for what the training thread does there"},
-    {"time in which ranks neither compute nor communicate", "Idle time",
-     "check in the timeline what the training thread waits for"},
-}};
+std::array<LossTexts, share_count> loss_texts(ProgramKind kind) {
+  return {{
+      {"", "", ""},
+      {"waiting for ranks that arrive late at collectives", "Ranks wait for each other", check_nodes},
+      {"communication that does not overlap with compute", "Communication is exposed",
+       fmt::format("{} or {}", remedy(Topic::change_buckets, kind), remedy(Topic::send_less, kind))},
+      {"loading data", "Data loading delays training",
+       "prepare samples on another thread, or keep them in memory"},
+      {"writing checkpoints", "Checkpoints delay training", remedy(Topic::save_less, kind)},
+      {"evaluation", "Evaluation takes time", remedy(Topic::evaluate_less, kind)},
+      {"work outside the phases", "Work outside the phases",
+       "add spans for what the training thread does there"},
+      {"time in which ranks neither compute nor communicate", "Idle time",
+       "check in the timeline what the training thread waits for"},
+  }};
+}
 
 LossTexts texts_of(Share share, const RunMetrics& metrics) {
-  auto texts = loss_texts[static_cast<std::size_t>(share)];
+  auto texts = loss_texts(metrics.kind)[static_cast<std::size_t>(share)];
   if (share == Share::other && metrics.no_gpu.empty())
     return {
         "time in which the GPUs are idle while their processes work", "GPUs wait for the host",
         "use larger batches, CUDA graphs, fewer and larger kernels, and no synchronization within a step"};
-  if (share == Share::transfer && metrics.source != TraceSource::farandole)
-    texts.change =
-        "start buckets earlier (PyTorch: smaller bucket_cap_mb), or send less: compression hooks, larger "
-        "batches, gradient accumulation";
   return texts;
 }
 
@@ -103,10 +103,10 @@ std::string lateness_text(const RunMetrics& metrics, const LateGroup& group) {
                      group.worst.phase.empty() ? "" : ", delayed in " + group.worst.phase);
 }
 
-std::string change_for(const LateGroup& group) {
+std::string change_for(const LateGroup& group, ProgramKind kind) {
   const auto& phase = group.worst.phase;
   if (phase == "data") return "prepare that rank's samples on another thread, and check its storage";
-  if (phase == "checkpoint") return "checkpoint less often (--checkpoint-every)";
+  if (phase == "checkpoint") return remedy(Topic::save_less, kind);
   if (phase == "evaluation") return "distribute the evaluation over the ranks";
   if (group.worst.pattern == LatePattern::one_off)
     return "check what the node did at that time: other jobs, page cache, file system";
@@ -169,7 +169,7 @@ void add_other_waiting(const RunMetrics& metrics, const std::vector<WaitCause>& 
          fmt::format("{:.1f} % of the ranks' time is waiting for it, in some steps more than in "
                      "others{}",
                      100 * share, held_up),
-         100 * share, loss_texts[static_cast<std::size_t>(Share::waiting)].change});
+         100 * share, check_nodes});
     return;
   }
   findings.push_back(
@@ -179,8 +179,9 @@ void add_other_waiting(const RunMetrics& metrics, const std::vector<WaitCause>& 
            "rank changes{}",
            100 * share, held_up),
        100 * share,
-       "give each rank its own cores, no other load and equal batches; larger steps (--batch, --accumulate) "
-       "reduce the remaining waiting"});
+       fmt::format(
+           "give each rank its own cores, no other load and equal batches; {} reduce the remaining waiting",
+           remedy(Topic::larger_steps, metrics.kind))});
 }
 
 // Adds findings for waiting: first those of named ranks or nodes, then the rest.
@@ -199,7 +200,7 @@ void add_waiting(const RunMetrics& metrics, const std::vector<Straggler>& stragg
     findings.push_back({fmt::format("Ranks wait for {}", name),
                         fmt::format("{:.1f} % of the ranks' time is waiting for it; {}", 100 * share,
                                     lateness_text(metrics, group)),
-                        100 * share, change_for(group), Remedy::no_straggler});
+                        100 * share, change_for(group, metrics.kind), Remedy::no_straggler});
   }
   add_other_waiting(metrics, causes_left(causes, named), left, findings);
 }
@@ -254,17 +255,18 @@ std::string last_to_arrive(const RunMetrics& metrics) {
 std::string verdict_of(const RunMetrics& metrics, const std::vector<Straggler>& stragglers) {
   const bool one = metrics.size() == 1;
   auto text = ranks_text(metrics);
-  if (metrics.throughput.value) {
-    text += fmt::format(" train{} {} samples/s", one ? "s" : "",
-                        with_thousands(*metrics.throughput.value, *metrics.throughput.value < 100 ? 1 : 0));
-  }
+  const auto& rate = metrics.throughput.value ? metrics.throughput : metrics.steps_per_s;
+  if (rate.value)
+    text += fmt::format(" train{} {} {}/s", one ? "s" : "",
+                        with_thousands(*rate.value, *rate.value < 100 ? 1 : 0),
+                        metrics.throughput.value ? "samples" : "steps");
   if (!metrics.parallel_efficiency.value) {
     text += ": " + metrics.parallel_efficiency.unknown;
     if (const auto share = metrics.fraction(&RankMetrics::communication); share.value)
       text += fmt::format("; {:.1f} % of the time is communication", 100 * *share.value);
     return text + "." + last_to_arrive(metrics);
   }
-  text += fmt::format("{} {:.1f} % of the time is useful compute", metrics.throughput.value ? ";" : ":",
+  text += fmt::format("{} {:.1f} % of the time is useful compute", rate.value ? ";" : ":",
                       100 * *metrics.parallel_efficiency.value);
   const auto loss = largest_loss(metrics);
   if (metrics.share(loss) < 0.001)

@@ -79,7 +79,8 @@ void name_problems(const RunRecorders& recorders, RunModel& run) {
                     recorders.files.size()));
   if (overwritten > 0)
     run.warnings.push_back(fmt::format(
-        "{} of the oldest events are overwritten (--recorder-mb limits the file size)", overwritten));
+        "{} of the oldest events are overwritten (--recorder-mb or RecordingOptions::recorder_bytes limits the file size)",
+        overwritten));
 }
 
 }  // namespace

@@ -109,8 +109,8 @@ std::filesystem::path trace_in(const std::filesystem::path& path) {
     if (fs::exists(path / name, ignored)) return path / name;
   throw UserError(
       path.string() +
-      " has no timeline.json.gz. Either --timeline was off, or the run has not ended; in that case, "
-      "`farandole timeline merge` writes one from the recorder files");
+      " has no timeline.json.gz and no recorder. Either nothing was recorded (farandole train --timeline off), or "
+      "this is no run directory; `farandole run --run-dir RUN -- PROGRAM` records");
 }
 
 // For a recorder file, run.json is also searched above its folder.

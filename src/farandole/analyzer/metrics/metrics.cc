@@ -255,10 +255,19 @@ void warn_of_clocks(const RunModel& run, RunMetrics& metrics) {
 
 Figure throughput_of(const RunModel& run, const RunMetrics& metrics) {
   if (!metrics.window.no_steps.empty()) return Figure::because(metrics.window.no_steps);
-  if (!run.facts.found) return Figure::because("there is no run.json with the global batch");
-  if (!run.facts.global_batch) return Figure::because("run.json has no global_batch");
+  if (!run.facts.global_batch)
+    return Figure::because(fmt::format(
+        "{}; {}",
+        run.facts.found ? "run.json has no global_batch" : "there is no run.json with the global batch",
+        remedy(Topic::global_batch, metrics.kind)));
   const auto samples = *run.facts.global_batch * static_cast<double>(metrics.window.steps.size());
   return Figure::ratio(samples, metrics.window_ns() * 1e-9, empty_window);
+}
+
+Figure steps_per_s_of(const RunMetrics& metrics) {
+  if (!metrics.window.no_steps.empty()) return Figure::because(metrics.window.no_steps);
+  return Figure::ratio(static_cast<double>(metrics.window.steps.size()), metrics.window_ns() * 1e-9,
+                       empty_window);
 }
 
 // Farandole records the updates of the parameters in every program. The program may not record
@@ -275,8 +284,10 @@ std::string why_no_compute(const RunModel& run, const RunMetrics& metrics) {
       return rank.gpu || time_of(rank, Phase::forward) > 0 || time_of(rank, Phase::backward) > 0;
     })
                ? ""
-               : "the program records no phases (forward, backward, optimizer), so useful compute is "
-                 "unknown";
+               : std::string(
+                     "the program records no phases (forward, backward, optimizer), so useful compute is "
+                     "unknown; ") +
+                     remedy(Topic::record_phases, metrics.kind);
   const bool some = any_rank([](const RankMetrics& rank) { return rank.compute > 0; });
   if (run.source == TraceSource::horovod) return "a Horovod timeline does not record what the ranks compute";
   return some ? "" : "the trace has neither GPU kernels nor spans of forward, backward and optimizer";
@@ -395,6 +406,7 @@ RunMetrics measure(const RunModel& run) {
   RunMetrics metrics;
   metrics.source = run.source;
   metrics.warnings = run.warnings;
+  metrics.kind = kind_of_program(run);
   metrics.window = choose_window(run, metrics.warnings);
   metrics.matches = match_collectives(run, metrics.window.time, !metrics.window.no_steps.empty());
   metrics.collectives = collective_table(run, metrics.matches);
@@ -414,6 +426,7 @@ RunMetrics measure(const RunModel& run) {
       row.last_rank.reset();
     }
   metrics.throughput = throughput_of(run, metrics);
+  metrics.steps_per_s = steps_per_s_of(metrics);
   add_efficiencies(metrics);
   add_intervals(run.facts, metrics);
   warn_of_clocks(run, metrics);

@@ -15,6 +15,7 @@
 #include "farandole/analyzer/model/phases.h"
 #include "farandole/analyzer/model/run_model.h"
 #include "farandole/analyzer/statistics/statistics.h"
+#include "farandole/base/run/remedies.h"
 
 namespace farandole {
 
@@ -81,6 +82,7 @@ struct StepTotals {
 
 struct RunMetrics {
   TraceSource source = TraceSource::farandole;
+  ProgramKind kind = ProgramKind::program;  // Decides in which words to advise.
   Window window;
   std::vector<RankMetrics> ranks;  // The measured ranks.
   std::size_t world_size = 0;      // Ranks of the run; larger than ranks.size() if the trace has a sample.
@@ -94,7 +96,8 @@ struct RunMetrics {
   std::string no_waiting;     // Why waiting and transfer cannot be separated; "" if they can.
   std::string no_alignment;   // Which ranks' clocks are unknown; "": none.
   Figure throughput;          // Samples per second.
-  Figure overlap;             // Over all ranks.
+  Figure steps_per_s;
+  Figure overlap;  // Over all ranks.
   Figure parallel_efficiency, load_balance, communication_efficiency;
   Figure serialisation, transfer_efficiency;  // Their product is the communication efficiency.
   // Relative error of the window's length in a replay with the unchanged network.

@@ -90,6 +90,15 @@ std::vector<CommonStep> measure_steps(const RunModel& run, const std::vector<std
   return steps;
 }
 
+std::string why_no_steps(const RunModel& run) {
+  std::string why = "the trace has no step that all ranks have";
+  const bool no_steps = std::all_of(run.ranks.begin(), run.ranks.end(),
+                                    [](const RankModel& rank) { return rank.steps.empty(); });
+  if (no_steps && run.source == TraceSource::farandole)
+    why += std::string("; ") + remedy(Topic::number_steps, kind_of_program(run));
+  return why;
+}
+
 }  // namespace
 
 std::vector<std::size_t> Window::outliers() const {
@@ -119,12 +128,12 @@ Window choose_window(const RunModel& run, std::vector<std::string>& warnings) {
   window.warmup_steps = gpu ? 0 : warmup_of(static_cast<std::int64_t>(steps.size()));
   steps.erase(steps.begin(), steps.begin() + window.warmup_steps);
   if (steps.empty() && !gpu) {
-    window.no_steps = "the trace has no step that all ranks have";
+    window.no_steps = why_no_steps(run);
     window.time = extent_of(run);
     return window;
   }
   window.of_gpu = gpu.has_value();
-  if (steps.empty()) window.no_steps = "the trace has no step that all ranks have";
+  if (steps.empty()) window.no_steps = why_no_steps(run);
   window.time = gpu ? *gpu : steps.front().time;
   for (const auto& step : steps) {
     if (!gpu) window.time.end = std::max(window.time.end, step.time.end);

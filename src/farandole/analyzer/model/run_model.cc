@@ -81,6 +81,10 @@ void RunModel::sort_ranks() {
             [](const RankModel& a, const RankModel& b) { return a.rank < b.rank; });
 }
 
+ProgramKind kind_of_program(const RunModel& run) {
+  return run.source == TraceSource::farandole ? kind_of_program(run.facts) : ProgramKind::other;
+}
+
 std::size_t RunModel::world_size() const {
   constexpr std::int64_t most = 1 << 24;
   for (const auto& stated : {facts.ranks, header.ranks})

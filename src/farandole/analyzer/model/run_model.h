@@ -13,6 +13,7 @@
 #include "farandole/analyzer/model/interval.h"
 #include "farandole/analyzer/model/packed_events.h"
 #include "farandole/analyzer/model/training_log.h"
+#include "farandole/base/run/remedies.h"
 #include "farandole/base/run/run_json.h"
 #include "farandole/timeline/chrome_trace/trace_reader.h"
 
@@ -96,6 +97,9 @@ struct RunModel {
   std::size_t world_size() const;
   void sort_ranks();
 };
+
+// Traces of other tools are of kind other.
+ProgramKind kind_of_program(const RunModel& run);
 
 // Shifts every rank to the clock of the first one by the ends of collectives, which all ranks leave at nearly
 // the same time. The remaining error is stored as each rank's clock_residual_us. It is nullopt for ranks

@@ -6,6 +6,8 @@
 
 #include "farandole/analyzer/formats/readers.h"
 #include "farandole/analyzer/what_if/what_if.h"
+#include "farandole/base/run/earlier_starts.h"
+#include "farandole/timeline/recorder/run_starts.h"
 
 namespace farandole {
 
@@ -22,6 +24,9 @@ RunReport analyze_run(const std::filesystem::path& path, std::span<const Scenari
   report.wait_causes = find_wait_causes(report.metrics);
   report.critical_path = find_critical_path(run, report.metrics);
   report.losses = find_losses(report.metrics, report.wait_causes);
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path / "recorder", ignored) && !is_earlier_start(path))
+    report.goodput = goodput_of(read_run_starts(path));
   report.verdict = verdict_of(report.metrics, report.stragglers);
   report.findings = findings_of(report.metrics, report.stragglers, report.wait_causes);
   const bool asked = !scenarios.empty() || replayed;

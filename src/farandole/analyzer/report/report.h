@@ -19,6 +19,7 @@
 #include "farandole/analyzer/metrics/resources.h"
 #include "farandole/analyzer/what_if/validation.h"
 #include "farandole/analyzer/what_if/what_if.h"
+#include "farandole/base/run/goodput.h"
 
 namespace farandole {
 
@@ -33,6 +34,7 @@ struct RunReport {
   std::vector<WaitCause> wait_causes;
   CriticalPath critical_path;
   std::vector<Loss> losses;
+  std::optional<Goodput> goodput;  // Over all starts in the run directory; no value if it is none.
   std::string verdict;
   std::vector<Finding> findings;
   std::optional<Replay> replay;       // Set if it was requested.

@@ -401,6 +401,7 @@ Json run_json(const RunReport& run) {
                {"training", training_json(run.log)},
                {"resources", resources_json(run)},
                {"throughput_samples_per_s", json_of(metrics.throughput)},
+               {"steps_per_s", json_of(metrics.steps_per_s)},
                {"step_ms", step_json(window)},
                {"outlier_steps", outliers_json(window)},
                {"phases", phases_json(metrics)},
@@ -418,6 +419,7 @@ Json run_json(const RunReport& run) {
                {"verdict", run.verdict},
                {"findings", finding_rows(run)},
                {"warnings", metrics.warnings}};
+  if (run.goodput) json["goodput"] = goodput_json(*run.goodput);
   if (!run.what_if.empty()) json["what_if"] = what_if_json(run);
   return json;
 }

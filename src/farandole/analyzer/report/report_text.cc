@@ -187,6 +187,7 @@ class RunText {
     steps();
     training();
     if (const auto use = run_.resources.text(); !use.empty()) line("resources", use);
+    if (run_.goodput) line("goodput", goodput_text(*run_.goodput));
     line("efficiency", fmt::format("parallel {} = load balance {} × communication {}",
                                    percent(metrics_.parallel_efficiency), percent(metrics_.load_balance),
                                    percent(metrics_.communication_efficiency)));
@@ -213,7 +214,11 @@ class RunText {
                                quantile(window.step_ms, 0.95)));
       outliers();
     }
-    if (metrics_.throughput.value)
+    if (!metrics_.throughput.value && metrics_.steps_per_s.value)
+      line("throughput",
+           fmt::format("{} steps/s; samples/s are unknown: {}",
+                       with_thousands(*metrics_.steps_per_s.value, 1), metrics_.throughput.unknown));
+    else if (metrics_.throughput.value)
       line("throughput",
            fmt::format("{} samples/s at a global batch of {}", with_thousands(*metrics_.throughput.value, 1),
                        with_thousands(*run_.facts.global_batch)));

@@ -11,7 +11,6 @@ namespace farandole {
 namespace {
 
 constexpr std::size_t most_replayed_ranks = 64;
-constexpr const char* send_less = "send less (--compression, larger --batch, --accumulate)";
 
 Scenario with_buckets(double mib) {
   Scenario scenario;
@@ -78,12 +77,13 @@ void add_bucket_size(const Replay& replay, Finding& finding) {
     finding.evidence +=
         fmt::format("; in a replay with buckets of {:g} to {:g} MiB, the run is hardly shorter",
                     sizes.front(), sizes.back());
-    if (least_gain(replay) < 0.05) finding.change = send_less;
+    if (least_gain(replay) < 0.05) finding.change = remedy(Topic::send_less, replay.kind);
     return;
   }
-  add(replay, finding, best, gain, fmt::format("with --bucket-mb {:g}", size));
+  add(replay, finding, best, gain, fmt::format("with buckets of {:g} MiB", size));
   finding.change =
-      fmt::format("use --bucket-mb {:g} (it was {:g}), or {}", size, replay.bucket_mb, send_less);
+      fmt::format("use buckets of {:g} MiB (they were {:g}; {}), or {}", size, replay.bucket_mb,
+                  remedy(Topic::set_buckets, replay.kind), remedy(Topic::send_less, replay.kind));
 }
 
 }  // namespace

@@ -345,6 +345,7 @@ Replay replay_of(const RunModel& run, const RunMetrics& metrics, const std::vect
   replay.size = metrics.size();
   replay.bucket_mb = run.facts.bucket_mb.value_or(0);
   replay.compression = run.facts.compression.value_or("");
+  replay.kind = kind_of_program(run);
   replay.global_batch = run.facts.global_batch.value_or(0);
   if (!replay.known()) return replay;
   for (const auto& straggler : stragglers)

@@ -35,8 +35,9 @@ struct Replay {
   std::size_t size = 0;                 // Ranks of the run; the graph may have a sample of them.
   double bucket_mb = 0;                 // 0: unknown.
   std::string compression;              // Compression of the run; "": unknown.
-  double global_batch = 0;              // 0: unknown.
-  double measured_ms = 0;               // Median step.
+  ProgramKind kind = ProgramKind::program;
+  double global_batch = 0;  // 0: unknown.
+  double measured_ms = 0;   // Median step.
   double measured_mean_ms = 0;
   Range measured_ci95{};
   // Error of the replay of the unchanged run, relative to measured_ms. Predictions are

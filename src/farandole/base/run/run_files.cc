@@ -1,6 +1,7 @@
 #include "farandole/base/run/run_files.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <cstdlib>
 #include <exception>
@@ -81,6 +82,35 @@ fs::path newest_checkpoint(const fs::path& run) try {
   return files.empty() ? fs::path() : files.front();
 } catch (const Error&) {
   return {};
+}
+
+fs::path newest_checkpoint_of_program(const fs::path& run) {
+  constexpr std::array<std::string_view, 6> endings = {".pt",          ".pth", ".ckpt",
+                                                       ".safetensors", ".h5",  ".hdf5"};
+  constexpr std::array<std::string_view, 5> own = {"recorder", "logs", "launch", "starts", "data"};
+  constexpr int most_entries = 10'000, deepest = 2;
+  fs::path newest;
+  std::int64_t newest_ns = -1;
+  std::error_code failure;
+  int entries = 0;
+  for (fs::recursive_directory_iterator entry(run, fs::directory_options::skip_permission_denied, failure),
+       end;
+       !failure && entry != end && ++entries < most_entries; entry.increment(failure)) {
+    const auto& path = entry->path();
+    const auto name = path.filename().string();
+    std::error_code ignored;
+    if (entry->is_directory(ignored)) {
+      if (entry.depth() >= deepest || std::find(own.begin(), own.end(), name) != own.end())
+        entry.disable_recursion_pending();
+    } else if (name[0] != '.' && !step_of_checkpoint(path) && entry->is_regular_file(ignored) &&
+               std::find(endings.begin(), endings.end(), path.extension().string()) != endings.end()) {
+      if (const auto ns = changed_ns(path); ns > newest_ns) {
+        newest = path;
+        newest_ns = ns;
+      }
+    }
+  }
+  return newest;
 }
 
 std::filesystem::path run_dir_of_environment() {

@@ -32,6 +32,10 @@ std::vector<std::filesystem::path> checkpoint_files(const std::filesystem::path&
 // cannot be read.
 std::filesystem::path newest_checkpoint(const std::filesystem::path& run);
 
+// The newest file below `run` that looks like a checkpoint of the program's own, such as model.pt; empty if
+// there is none. Looks only two folders deep, and not into the folders that Farandole writes.
+std::filesystem::path newest_checkpoint_of_program(const std::filesystem::path& run);
+
 // FARANDOLE_RUN_DIR as an absolute path, because programs change their working directory. Empty if
 // it is not set.
 std::filesystem::path run_dir_of_environment();

@@ -254,6 +254,12 @@ std::map<std::string, std::string> RecorderFile::facts() const {
   return facts;
 }
 
+bool RecorderFile::counts_own_steps() const {
+  const auto facts = this->facts();
+  const auto found = facts.find(std::string(recorder::steps_fact));
+  return found != facts.end() && found->second == recorder::counted_steps;
+}
+
 std::vector<Record> RecorderFile::records_from(std::size_t slot, std::uint64_t first,
                                                RecordDamage* damage) const {
   const std::uint64_t oldest = slot < threads_.size() ? threads_[slot].overwritten : 0;

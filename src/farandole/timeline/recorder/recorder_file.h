@@ -52,9 +52,13 @@ class RecorderFile {
   // False if the process was killed or is still running.
   bool closed() const { return header_.end_monotonic_ns != 0; }
   std::int64_t last_step() const { return header_.step; }
-  std::uint64_t dropped() const { return header_.dropped; }  // events that did not fit
+  const recorder::Totals& totals() const { return header_.totals; }
+  std::int64_t end_monotonic_ns() const { return header_.end_monotonic_ns; }  // 0 if it was not closed
+  std::uint64_t dropped() const { return header_.dropped; }                   // events that did not fit
   const std::vector<std::string>& names() const { return names_; }
   std::map<std::string, std::string> facts() const;  // the facts given to Timeline::set_metadata()
+  // Whether only the library numbers the steps of the program, from 0 in each start.
+  bool counts_own_steps() const;
   // By slot; Record::track is an index into this vector. Entries without a record may be tracks.
   const std::vector<RecorderThread>& threads() const { return threads_; }
   // Round trips with rank 0's clock; empty on rank 0.

@@ -155,6 +155,9 @@ inline constexpr std::int32_t most_ranks = 1 << 20;
 inline constexpr std::size_t longest_name = 512;  // bytes kept of an interned name
 // Prefix of a metadata name, "fact: mpi=4.1"; no record uses such a name.
 inline constexpr std::string_view fact_mark = "fact: ";
+// Metadata: who numbers the steps. "optimizer": nobody but the library, from 0 in each start.
+inline constexpr std::string_view steps_fact = "steps";
+inline constexpr std::string_view counted_steps = "optimizer";
 // Metadata: the rank reports a stall after so many seconds in one collective; 0 means never.
 inline constexpr std::string_view stall_seconds_fact = "stall_seconds";
 inline constexpr std::size_t smallest_file = 128 << 10;
@@ -184,6 +187,16 @@ struct FixedHeader {
   std::uint32_t crc;
 };
 
+// What a reader needs of a whole start, also after the rings have overwritten its records. All zero in files
+// of older writers.
+struct Totals {
+  std::int64_t first_step;      // the first argument of set_step() that is not negative
+  std::int64_t first_step_ns;   // CLOCK_MONOTONIC of that call; 0: there was none
+  std::int64_t newest_step_ns;  // CLOCK_MONOTONIC of the newest such call
+  std::int64_t restoring_ns;    // training thread, in spans of category checkpoint before the first step
+  std::int64_t saving_ns;       // the same, after it
+};
+
 struct Header {
   FixedHeader fixed;
   alignas(64) std::uint64_t dropped;  // events that found no slot or no chunk
@@ -193,6 +206,7 @@ struct Header {
   std::uint32_t reserved;
   // Bytes of names. Each name is a 16-bit length and that many bytes; ids count from 0.
   alignas(64) std::uint64_t names_used;
+  alignas(64) Totals totals;
 };
 static_assert(std::is_trivially_copyable_v<Header> && sizeof(Header) <= 4096);
 

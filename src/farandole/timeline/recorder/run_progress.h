@@ -13,6 +13,11 @@ struct RunProgress {
   std::optional<std::int64_t> step;  // steps that are done; no value if nothing tells it
   std::int64_t begin_ns = 0;         // The start that is recorded began.
   std::int64_t end_ns = 0;           // The last sign of work.
+  // The median time from step to step of those that are recorded last.
+  std::optional<double> step_ms = std::nullopt;
+  bool recorded = false;          // There is a flight recorder of rank 0.
+  bool closed = false;            // It says that the rank has ended.
+  bool counts_own_steps = false;  // The program does not number its steps; each start begins with 0.
 };
 
 // Reads the end of rank 0's flight recorder, which every step reaches, and the end of metrics.jsonl, which

@@ -70,7 +70,16 @@ void Timeline::set_step(std::int64_t step) {
   if (step > last || (this->step() == last && step < last))
     window_passed_.store(true, std::memory_order_relaxed);
   step_.store(step, std::memory_order_relaxed);
-  if (enabled()) std::atomic_ref(rings_->map().header().step).store(step, std::memory_order_relaxed);
+  if (!enabled()) return;
+  auto& header = rings_->map().header();
+  std::atomic_ref(header.step).store(step, std::memory_order_relaxed);
+  if (step < 0) return;
+  const auto now = now_ns();
+  if (header.totals.first_step_ns == 0) {
+    header.totals.first_step = step;
+    std::atomic_ref(header.totals.first_step_ns).store(now, std::memory_order_release);
+  }
+  std::atomic_ref(header.totals.newest_step_ns).store(now, std::memory_order_relaxed);
 }
 
 void Timeline::span(Category category, NameId name, std::int64_t start_ns, std::int64_t end_ns) noexcept {
@@ -93,8 +102,19 @@ void Timeline::begin(Span& span) noexcept {
     ring->entry->open = {span.start_ns_, span.name_id_, 0, 0, 0, RecordKind::span, span.category_};
 }
 
+// Of spans within each other, only the outermost counts.
+void Timeline::count_checkpoint(const Span& ended, std::int64_t end_ns) noexcept {
+  for (const auto* outer = ended.outer_; outer != nullptr; outer = outer->outer_)
+    if (outer->category_ == Category::checkpoint) return;
+  auto& totals = rings_->map().header().totals;
+  auto& sum = totals.first_step_ns == 0 ? totals.restoring_ns : totals.saving_ns;
+  std::atomic_ref(sum).store(sum + end_ns - ended.start_ns_, std::memory_order_relaxed);
+}
+
 void Timeline::end(const Span& ended, std::int64_t end_ns) noexcept {
   ThreadRing* const ring = rings_->ring();
+  if (ended.category_ == Category::checkpoint && rings_->is_training(ring)) [[unlikely]]
+    count_checkpoint(ended, end_ns);
   if (const auto step = this->step(); is_recorded(step))
     rings_->write(ring, step, [&](Record& record) {
       fill_span(record, ended.category_, ended.name_id_, ended.start_ns_, end_ns);

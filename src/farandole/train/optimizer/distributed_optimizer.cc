@@ -432,6 +432,7 @@ DistributedOptimizer::DistributedOptimizer(Session& session, torch::optim::Optim
 
 DistributedOptimizer::~DistributedOptimizer() {
   auto& session = impl_->session;
+  session.internals().optimizer_is_gone(this);
   std::erase(session.internals().optimizers, this);
   if (std::uncaught_exceptions() > impl_->exceptions_at_start) return;
   try {
@@ -457,6 +458,8 @@ void DistributedOptimizer::synchronize() {
 }
 
 torch::Tensor DistributedOptimizer::step(torch::optim::Optimizer::LossClosure closure) {
+  auto& session = impl_->session.internals();
+  session.optimizer_begins_step(this);
   auto loss = impl_->guarded(closure != nullptr, [&] {
     torch::Tensor value;
     if (closure)
@@ -468,6 +471,7 @@ torch::Tensor DistributedOptimizer::step(torch::optim::Optimizer::LossClosure cl
   });
   impl_->vote();
   if (!impl_->joining->under_way()) impl_->planner->step_ended();
+  session.optimizer_ended_step(this);
   return loss;
 }
 

@@ -156,6 +156,7 @@ Run::Parts::Parts(Session& the_session, RunOptions the_options)
                                 [this](SnapshotBuilder& snapshot) { return save_samples(snapshot); },
                                 [this] { return stop.due(); }});
   internals.stop_wish = [this] { return stop.due(); };
+  internals.program_marks_steps();  // in mark_step() and step()
 }
 
 SampleOrder Run::Parts::order() const {
@@ -335,22 +336,24 @@ void Run::track(const std::string& name, std::int64_t& value) {
 bool Run::resume() {
   auto& p = *parts_;
   p.refuse_if_begun("resume()");
-  std::optional<Snapshot> start;
+  std::optional<Position> position;
   p.find_distributed();
-  p.session.together([&] {
-    if (!p.directory) return;
-    if (auto found = read_newest_checkpoint(p.directory->checkpoints(), memory_of(p.tracked)))
-      start = std::move(found->second);
-    if (start && p.sampler != nullptr) check_order(*start, p.order(), "data set", "SamplerOptions::seed");
-  });
-  const auto position = share_position(p.session, start);
-  if (position) {
+  {
     const Span span(p.session.timeline(), Category::checkpoint, "restore checkpoint");
-    p.state->resume(*position, start ? &*start : nullptr);
-    p.samples = position->samples;
-    if (p.sampler != nullptr) p.sampler->set_position(position->epoch, position->samples);
+    std::optional<Snapshot> start;
+    p.session.together([&] {
+      if (!p.directory) return;
+      if (auto found = read_newest_checkpoint(p.directory->checkpoints(), memory_of(p.tracked)))
+        start = std::move(found->second);
+      if (start && p.sampler != nullptr) check_order(*start, p.order(), "data set", "SamplerOptions::seed");
+    });
+    position = share_position(p.session, start);
+    if (position) {
+      p.state->resume(*position, start ? &*start : nullptr);
+      p.samples = position->samples;
+      if (p.sampler != nullptr) p.sampler->set_position(position->epoch, position->samples);
+    }
   }
-  start.reset();
   p.begin();
   return position.has_value();
 }

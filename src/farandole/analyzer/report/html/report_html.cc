@@ -255,6 +255,8 @@ class RunPage {
                         std::min(metrics_.window_ns() * 1e-9, 1e12), metrics_.window.warmup_steps);
     if (facts.started) line += " · started " + *facts.started;
     std::string program = facts.program ? "<p class=\"facts\">" + escaped(*facts.program) + "</p>" : "";
+    if (run_.goodput && run_.goodput->unknown.empty())
+      program += "<p class=\"facts\">goodput " + escaped(goodput_text(*run_.goodput)) + "</p>";
     return fmt::format(
         "<header><p class=\"brand\">FARANDOLE · {}</p><h1 class=\"verdict\">{}</h1><p "
         "class=\"facts\">{}</p>{}</header>\n",
@@ -270,6 +272,8 @@ class RunPage {
                              ? fmt::format(", 95 %: {} to {}", with_thousands(metrics_.throughput_ci95->low),
                                            with_thousands(metrics_.throughput_ci95->high))
                              : std::string()));
+    else if (metrics_.steps_per_s.value)
+      text += card("throughput", with_thousands(*metrics_.steps_per_s.value, 1), "steps/s");
     text += training_cards();
     text += card("parallel efficiency", metrics_.parallel_efficiency, metrics_.parallel_ci95);
     if (metrics_.size() > 1) text += card("communication overlap", metrics_.overlap, metrics_.overlap_ci95);
@@ -327,11 +331,13 @@ class RunPage {
       if (!figure.value)
         text += fmt::format("{}{}: {}", text.empty() ? "Unknown: " : "; ", name, figure.unknown);
     };
-    add("throughput", metrics_.throughput);
+    add(metrics_.steps_per_s.value ? "samples/s" : "throughput", metrics_.throughput);
     if (metrics_.parallel_efficiency.value)
       metrics_.size() > 1 ? add("communication overlap", metrics_.overlap) : void();
     else
       add("parallel efficiency", metrics_.parallel_efficiency);
+    if (run_.goodput && !run_.goodput->unknown.empty())
+      add("goodput", Figure::because(run_.goodput->unknown));
     return text.empty() ? "" : "<p class=\"sub unknown\">" + escaped(text) + ".</p>";
   }
 
