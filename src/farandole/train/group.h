@@ -10,6 +10,8 @@
 
 namespace farandole {
 
+class CollectiveEntry;
+
 // rank() and size() refer to the group; rank i of the group is rank ranks()[i] of the job.
 class Group : public TensorCollectives {
  public:
@@ -20,15 +22,22 @@ class Group : public TensorCollectives {
   // Each group has this many communicator numbers; each purpose has its own communicator.
   static constexpr std::uint16_t numbers = 8;
 
-  Group(std::vector<int> ranks, std::uint16_t number, std::unique_ptr<Internals> internals);
+  // `setups` may be null.
+  Group(std::vector<int> ranks, std::uint16_t number, std::shared_ptr<CollectiveEntry> setups,
+        std::unique_ptr<Internals> internals);
+  // The last number is that of the setups of the group's communicators.
+  static std::uint16_t setup_number(std::uint16_t first) {
+    return static_cast<std::uint16_t>(first + numbers - 1);
+  }
   // Returns the number of the group's next communicator. Numbers repeat after several optimizers; the first
   // optimizers may no longer exist then.
   std::uint16_t next_number() {
-    return static_cast<std::uint16_t>(first_number_ + 1 + made_++ % (numbers - 1));
+    return static_cast<std::uint16_t>(first_number_ + 1 + made_++ % (numbers - 2));
   }
 
   const std::vector<int> ranks_;
   const std::uint16_t first_number_;
+  const std::shared_ptr<CollectiveEntry> setups_;
   std::uint16_t made_ = 0;
 };
 

@@ -121,6 +121,7 @@ struct Session::Internals::Parts {
   std::unique_ptr<TraceRequests> trace_requests;
   CollectiveRegistry calls;
   TensorCollectives collectives;
+  std::shared_ptr<CollectiveEntry> setups;  // of communicators of all ranks; null without a watchdog
   std::uint16_t communicators = 0;
   torch::Device device = torch::kCPU;
   std::unique_ptr<Watchdog> watchdog;  // Null in a job with one rank.
@@ -134,7 +135,10 @@ Session::Internals::Internals() : parts_(std::make_unique<Parts>()) {
   share_cores(layout.local_size);
   keep_freed_memory();
   const auto stalls = WatchdogOptions::from_environment();
-  if (layout.size > 1) parts.watchdog = make_watchdog(layout, parts.calls);
+  if (layout.size > 1) {
+    parts.watchdog = make_watchdog(layout, parts.calls);
+    parts.setups = parts.calls.add(CollectiveRegistry::session_setup, layout.size);
+  }
   watch_stalls(stalls);
   parts.reconnect();
 }
@@ -161,6 +165,7 @@ std::unique_ptr<TracedCommunicator> Session::Internals::Parts::traced(
 
 void Session::Internals::Parts::reconnect() {
   refuse_while_joining();
+  const SetupCall setup(setups.get());
   ranks().use(traced(job.new_communicator(Waiting::yielding), communicators++));
 }
 
@@ -173,6 +178,7 @@ std::unique_ptr<TracedCommunicator> Session::Internals::new_communicator(Waiting
                                                                          Group* group) {
   auto& parts = *parts_;
   parts.refuse_while_joining();
+  const SetupCall setup(group == nullptr ? parts.setups.get() : group->setups_.get());
   if (group == nullptr) return parts.traced(parts.job.new_communicator(waiting, wire), parts.communicators++);
   return parts.traced(parts.job.new_communicator(waiting, group->ranks(), wire), group->next_number());
 }
@@ -233,8 +239,12 @@ const RunProgress& Session::Internals::earlier_progress() const {
   return parts_->earlier_progress;
 }
 
-Group::Group(std::vector<int> ranks, std::uint16_t number, std::unique_ptr<Internals> internals)
-    : TensorCollectives(std::move(internals)), ranks_(std::move(ranks)), first_number_(number) {}
+Group::Group(std::vector<int> ranks, std::uint16_t number, std::shared_ptr<CollectiveEntry> setups,
+             std::unique_ptr<Internals> internals)
+    : TensorCollectives(std::move(internals)),
+      ranks_(std::move(ranks)),
+      first_number_(number),
+      setups_(std::move(setups)) {}
 
 Session::Session(int, const char* const*) : Session(RecordFrom::start) {}
 
@@ -373,9 +383,12 @@ std::unique_ptr<Group> Session::new_group(std::span<const int> ranks) {
   const auto number = parts.communicators;
   parts.communicators = static_cast<std::uint16_t>(parts.communicators + Group::numbers);
   if (std::find(ranks.begin(), ranks.end(), rank()) == ranks.end()) return nullptr;
+  std::shared_ptr<CollectiveEntry> setups;
+  if (parts.watchdog != nullptr)
+    setups = parts.calls.add(Group::setup_number(number), static_cast<int>(ranks.size()));
   auto communicator = parts.traced(parts.job.new_communicator(Waiting::yielding, ranks), number);
   return std::unique_ptr<Group>(
-      new Group({ranks.begin(), ranks.end()}, number,
+      new Group({ranks.begin(), ranks.end()}, number, std::move(setups),
                 std::make_unique<TensorCollectives::Internals>(std::move(communicator))));
 }
 

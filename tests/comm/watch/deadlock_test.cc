@@ -89,6 +89,17 @@ TEST(Deadlock, Rank0ValidatesAlone) {
                         "others: rank 0 calls it alone; let all ranks take part"));
 }
 
+TEST(Deadlock, ARankReturnsBeforeTheOptimizerIsMade) {
+  const auto setup = [](std::uint32_t entered, std::int32_t blocked) {
+    return call_of(CollectiveRegistry::session_setup, 2, entered, blocked, SetupCall::operation);
+  };
+  EXPECT_EQ(sentence({status_of(0, {setup(2, training)}), status_of(1, {setup(1, 0), at_end(2)})}),
+            "deadlock: rank 0 waits in the making of an optimizer or group, rank 1 has ended its training and "
+            "waits for the others: all ranks must make each optimizer and group together; let no rank return "
+            "before the others");
+  EXPECT_EQ(sentence({status_of(0, {setup(2, training)}), status_of(1, {setup(1, 0)})}), "");
+}
+
 TEST(Deadlock, CrossedCommunicators) {
   std::vector<RankStatus> ranks = {
       status_of(0, {call_of(4, 2, 8, training, "broadcast", "a"), call_of(5, 2, 2, 0)}),

@@ -33,6 +33,7 @@ extra_parameter 64 - the optimizer has a parameter of shape \[3\], which is not 
 one_rank_changes 64 - the parameters of rank 1 differ from those of rank 0 at the end of the training \(.*; do not use this model
 second_backward 1 - Trying to backward through the graph a second time
 nan 1 - the gradient of .* has a NaN or an infinity on rank 1$
+early_return 64 any deadlock: rank 0 waits in the making of an optimizer or group, rank 1 has ended its .*; let no rank return before the others$
 segfault 139 any rank 1 .*(SIGSEGV|signal 11)
 END
 }

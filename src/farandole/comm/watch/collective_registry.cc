@@ -5,6 +5,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "farandole/base/clock.h"
+
 namespace farandole {
 
 std::int32_t own_thread() noexcept {
@@ -56,6 +58,17 @@ CollectiveStatus CollectiveEntry::read() const {
     call.name.assign(name.data(), ::strnlen(name.data(), name.size()));
     return call;
   }
+}
+
+SetupCall::SetupCall(CollectiveEntry* entry) : entry_(entry) {
+  if (entry_ == nullptr) return;
+  const auto thread = own_thread();
+  entry_->set_blocked(thread);
+  entry_->enter(entry_->read().entered, operation, "", 0, now_ns(), thread == entry_->owner() ? 0 : thread);
+}
+
+SetupCall::~SetupCall() {
+  if (entry_ != nullptr) entry_->leave();
 }
 
 std::shared_ptr<CollectiveEntry> CollectiveRegistry::add(std::uint16_t communicator, int ranks) {

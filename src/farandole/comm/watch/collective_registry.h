@@ -83,6 +83,22 @@ class CollectiveEntry {
   std::array<std::atomic<std::uint64_t>, longest_name / 8> name_{};
 };
 
+// While it exists, the registry shows that this thread makes a communicator together with other ranks.
+// Thread safety: none; use from one thread at a time.
+class SetupCall {
+ public:
+  static constexpr const char* operation = "setup";
+
+  // Null shows nothing. The entry belongs to setups of the same ranks alone.
+  explicit SetupCall(CollectiveEntry* entry);
+  ~SetupCall();
+  SetupCall(const SetupCall&) = delete;
+  SetupCall& operator=(const SetupCall&) = delete;
+
+ private:
+  CollectiveEntry* const entry_;
+};
+
 class CollectiveRegistry {
  public:
   // The contents of a collective: the parameters of "bucket 3".
@@ -99,6 +115,8 @@ class CollectiveRegistry {
 
   // The number of the end of the session, which no rank can leave before every rank has come there.
   static constexpr std::uint16_t session_end = 0xFFFF;
+  // The number of the setups of communicators, which all ranks of the job make together.
+  static constexpr std::uint16_t session_setup = 0xFFFE;
   // The name of the collective in which the ranks meet when they have trained.
   static constexpr const char* training_end = "end of the training";
 

@@ -115,7 +115,7 @@ std::string has(const std::vector<int>& ranks) {
 struct Place {
   std::vector<int> ranks;
   std::int64_t steps = 0;  // begun
-  bool left = false, at_end = false, in_gradients = false;
+  bool left = false, at_end = false, in_gradients = false, in_setup = false;
   std::string call;
 
   bool ended() const { return left || at_end; }
@@ -158,6 +158,10 @@ std::string cause_of(const std::vector<Place>& places) {
   });
   const auto others = std::count_if(places.begin(), places.end(),
                                     [](const Place& place) { return place.ended() || place.in_gradients; });
+  const bool in_setup =
+      std::any_of(places.begin(), places.end(), [](const Place& place) { return place.in_setup; });
+  if (in_setup && others > 0)
+    return "all ranks must make each optimizer and group together; let no rank return before the others";
   const bool alone = lone != places.end() && others + 1 == std::ssize(places);
   if (alone && few != nullptr)
     return fmt::format(
@@ -199,6 +203,7 @@ std::string describe_deadlock(std::span<const HopelessWait> waits, std::span<con
     if (shown == nullptr && !place.left) continue;
     if (shown != nullptr) {
       place.at_end = is_end(shown->call);
+      place.in_setup = is_setup(shown->call);
       place.in_gradients = is_of_gradients(shown->call);
       place.call = describe_call(shown->call);
       if (place.in_gradients) ++place.steps;

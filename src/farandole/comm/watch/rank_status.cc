@@ -101,7 +101,12 @@ bool is_working(const RankStatus& status) {
 
 std::string describe_call(const CallStatus& call) {
   if (call.key.communicator == CollectiveRegistry::session_end) return "the end of the session";
+  if (is_setup(call)) return "the making of an optimizer or group";
   return describe_collective(call.operation, call.key.sequence, call.name);
+}
+
+bool is_setup(const CallStatus& call) {
+  return std::string_view(call.operation) == SetupCall::operation;
 }
 
 const CallStatus* waiting_in(const RankStatus& status) {

@@ -54,7 +54,7 @@ enum class Life : std::uint8_t {
 };
 
 struct RankStatus {
-  static constexpr std::size_t most_calls = 8;
+  static constexpr std::size_t most_calls = 10;
 
   std::int32_t rank = -1;
   std::int32_t pid = 0;
@@ -82,6 +82,7 @@ struct LostRank {
   char cause[120] = {};  // LostPeer::cause
 };
 
+bool is_setup(const CallStatus& call);
 std::string describe_call(const CallStatus& call);  // "allreduce #17 'bucket 0'"
 
 // The activity of the rank as a clause: "is in allreduce #17 'bucket 0' for 61 s" or "is stuck in data
