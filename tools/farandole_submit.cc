@@ -22,6 +22,7 @@
 #include "farandole/launch/process/child_process.h"
 #include "farandole/launch/records/launch_folder.h"
 #include "farandole/launch/slurm/batch_script.h"
+#include "farandole/launch/slurm/submission.h"
 
 namespace {
 
@@ -226,6 +227,7 @@ int run(int argc, char** argv) {
   farandole::write_file_atomically(script, text);
   auto job = sbatch("--parsable", script, "the job was not submitted");
   job = job.substr(0, job.find(';'));  // The name of the cluster follows.
+  farandole::record_submission(request->run_dir, job);
   fmt::print("job            {}\nrun directory  {}\nscript         {}\noutput         {}\n", job,
              request->run_dir.string(), script.string(), (request->run_dir / "job.out").string());
   if (const auto start = plan.find(" to start at "); start != std::string::npos)

@@ -16,6 +16,7 @@
 #include "farandole/base/run/run_json.h"
 #include "farandole/base/run/run_lease.h"
 #include "farandole/launch/records/job_record.h"
+#include "farandole/launch/slurm/submission.h"
 #include "farandole/timeline/recorder/recorder_format.h"
 #include "farandole/timeline/run_timeline.h"
 
@@ -65,6 +66,44 @@ TEST_F(StatusOfRun, IsWhatItsLauncherHasSeen) {
   EXPECT_EQ(after(1), State::failed);
   EXPECT_EQ(read().detail, job.message);
   EXPECT_THAT(status_text({read()}), HasSubstr("failed with exit code 1"));
+}
+
+// A shell script in PATH answers for Slurm.
+TEST(StatusOfSubmission, IsWhatSlurmSaysUntilItsLauncherCame) {
+  const TemporaryFolder programs, run;
+  const std::string path = std::getenv("PATH");
+  ::setenv("PATH", (programs.path().string() + ":" + path).c_str(), 1);
+  const auto slurm_says = [&](const std::string& state, const fs::path& script) {
+    std::ofstream(programs / "scontrol") << "#!/bin/sh\n[ \"$3\" = 7 ] && echo '" << state
+                                         << " Reason=Resources\n   Command=" << script.string() << "'\n";
+    fs::permissions(programs / "scontrol", fs::perms::owner_all);
+    return read_run_status(run.path());
+  };
+  EXPECT_THROW(read_run_status(run.path()), UserError);
+  record_submission(run.path(), "7");
+  EXPECT_EQ(submitted_job(run.path()), "7");
+  const auto waiting = slurm_says("JobState=PENDING", run / "job.sbatch");
+  EXPECT_EQ(waiting.state, State::waiting);
+  EXPECT_THAT(status_text({waiting}), HasSubstr(": waiting to start\n  reason      Slurm says Resources\n"));
+  EXPECT_EQ(slurm_says("JobState=RUNNING", run / "job.sbatch").state, State::starting);
+  EXPECT_EQ(slurm_says("JobState=FAILED", run / "job.sbatch").state, State::failed);
+  const auto unknown = slurm_says("JobState=PENDING", "/another/job.sbatch");
+  EXPECT_EQ(unknown.state, State::starting);
+  EXPECT_THAT(unknown.detail, HasSubstr("Slurm cannot be asked"));
+
+  JobRecord job;
+  job.start_ns = start_ns;
+  job.end_ns = start_ns + 10;
+  job.ranks = 2;
+  fs::create_directories(run / "launch");
+  write_job(run / "launch/job.json", job);
+  const auto again = slurm_says("JobState=PENDING", run / "job.sbatch");
+  EXPECT_THAT(status_text({again}), HasSubstr(": waiting to start again\n"));
+  EXPECT_EQ(slurm_says("JobState=PENDING", "/another/job.sbatch").state, State::finished);
+  job.slurm["JOB_ID"] = "7";
+  write_job(run / "launch/job.json", job);
+  EXPECT_EQ(slurm_says("JobState=RUNNING", run / "job.sbatch").state, State::finished);
+  ::setenv("PATH", path.c_str(), 1);
 }
 
 TEST_F(StatusOfRun, IsLostWithoutAnEndAndASignOfLife) {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # farandole submit of programs that are not farandole train: checked before Slurm sees them, requeued if they have saved.
-hosts=2 needs=farandole-fit
+hosts=2 needs=own_training
 source "$(dirname "${BASH_SOURCE[0]}")/sandbox.sh"
 over_tcp
 
@@ -24,21 +24,15 @@ refused "unknown option --epoch; did you mean --epochs" -- farandole fit --run-d
 refused "no features given" -- fit --run-dir run --table t.csv --model net.pt
 refused "--run-dir of farandole run is other, and --run-dir of the training is run" --run-dir other -- train --data synthetic --run-dir run
 
-# A program saves when it is told to, ends with 75, and goes on when the same command starts again: the contract of farandole::Run.
-cat >program <<'PROGRAM'
-#!/bin/bash
-[[ ! -e saved ]] || { echo "rank $RANK of $WORLD_SIZE continues with $1 from $(<saved) in ${FARANDOLE_RUN_DIR##*/}"; exit 0; }
-trap '[[ $RANK != 0 ]] || echo step 7 >saved; exit 75' USR1 TERM
-touch "started.$RANK"
-while :; do sleep 0.1; done
-PROGRAM
-chmod +x program
-expect 0 farandole submit -N2 -np 4 -t 10 --run-dir 'my run' -- ./program 'two words'
+# A program with farandole::Run saves when it is told to, ends with 75, and goes on when Slurm starts the same command again.
+expect 0 farandole submit -N2 -np 4 -t 10 --run-dir 'my run' -- "$bin/own_training" seen='two words' pause_ms=100
 job=$(sed -n 's/^job  *\([0-9]*\)$/\1/p' out)
 ln -s "my run/job.out" "out.$job"
 grep -qx '#SBATCH --ntasks=4' "my run/job.sbatch" && ! grep -q -- --ntasks-per-node "my run/job.sbatch" || fail "the script: $(<"my run/job.sbatch")"
-all_started() { [[ -e started.0 && -e started.1 && -e started.2 && -e started.3 ]]; }
-until_true 60 all_started
+farandole status --watch 'my run' >watched 2>&1 &
+watch=$!
+trained() { grep -q '"step":[1-9][0-9]' "my run/metrics.jsonl" 2>/dev/null; }
+until_true 60 trained
 scancel --batch --signal=USR1 "$job"
 is_completed() { [[ $(state) == COMPLETED ]]; }
 
@@ -51,9 +45,13 @@ ln -s runs/line/job.out "out.$fit"
 
 until_true 120 is_completed
 [[ $(scontrol show job "$job" | sed -n 's/.* Restarts=\([0-9]*\).*/\1/p') == 1 ]] || fail "not requeued once: $(<"my run/job.out")"
-for rank in 0 1 2 3; do
-  grep -qx "rank $rank of 4 continues with two words from step 7 in my run" "my run/job.out" || fail "rank $rank: $(<"my run/job.out")"
-done
+said=$(<"my run/job.out")
+saved=$(sed -nE 's/.*stop requested: saved at step ([0-9]+).*/\1/p' <<<"$said")
+[[ -n $saved ]] && grep -qx "continues at step $saved" <<<"$said" && grep -q '^bits ' <<<"$said" || fail "it did not continue where it had saved: $said"
+[[ $(ls "two words".*.[0-3] | wc -l) == 8 ]] || fail "not four ranks in each of two starts: $(ls)"
+watch_ended() { ! kill -0 $watch 2>/dev/null; }
+until_true 30 watch_ended
+grep -qE 'running, step [0-9]+' watched && grep -q 'run: finished, step 120' watched || fail "status --watch: $(<watched)"
 grep -q 'is requeued and continues from its checkpoint (restart 1 of 20)' "my run/job.out" || fail "no word of the requeue: $(<"my run/job.out")"
 job=$fit
 until_true 120 is_completed

@@ -20,6 +20,7 @@
 #include "farandole/base/text/phrases.h"
 #include "farandole/launch/records/job_record.h"
 #include "farandole/launch/slurm/job_state.h"
+#include "farandole/launch/slurm/submission.h"
 #include "farandole/timeline/recorder/run_progress.h"
 #include "farandole/timeline/recorder/run_starts.h"
 
@@ -190,6 +191,27 @@ void correct(RunStatus& status, const JobRecord& job, const JobState& now) {
   }
 }
 
+// Slurm has the job, but its launcher has not come so far.
+void judge_submitted(const std::string& submitted, bool first, RunStatus& status) {
+  status.job = submitted;
+  const auto now = ask_for_submitted_job(status.folder, submitted, slurm_answers_within);
+  const auto found = now.find("JobState");
+  if (found != now.end()) status.job_state = found->second;
+  const auto is = [&](const char* state) { return status.job_state.starts_with(state); };
+  status.detail.clear();
+  if (is("PENDING") || is("REQUEUED")) {
+    status.state = State::waiting;
+    if (const auto reason = now.find("Reason"); reason != now.end() && reason->second != "None")
+      status.detail = "Slurm says " + reason->second;
+  } else if (is("RUNNING") || is("CONFIGURING") || (status.job_state.empty() && first)) {
+    status.state = State::starting;
+    if (status.job_state.empty()) status.detail = "it was submitted; Slurm cannot be asked about it here";
+  } else if (!status.job_state.empty()) {
+    status.state = State::failed;
+    status.detail = "Slurm has ended its job before it started; job.out may say why";
+  }
+}
+
 }  // namespace
 
 bool is_under_way(State state) {
@@ -202,7 +224,9 @@ RunStatus read_run_status(const fs::path& run) {
   const auto facts = read_run_facts(run_json_of(run));
   const auto job = job_of(run);
   const auto recorded = read_run_progress(run);
-  if (!facts.found && !job && !recorded.recorded)
+  const auto submitted = submitted_job(run);
+  const bool first = !facts.found && !job && !recorded.recorded;
+  if (first && submitted.empty())
     throw UserError(run.string() + (fs::is_directory(run)
                                         ? " has neither run.json nor launch/job.json nor recorder/; name a "
                                           "run directory"
@@ -221,8 +245,13 @@ RunStatus read_run_status(const fs::path& run) {
   const auto kind = kind_of_program(facts, job ? job->program : std::vector<std::string>());
   read_checkpoint(run, kind, status);
   judge(facts, recording_since(run, recorded), recorded.closed, job, lease_is_alive(run), status);
-  if (job && job->slurm.contains("JOB_ID")) {
-    status.job = job->slurm.at("JOB_ID");
+  const std::string launched = job && job->slurm.contains("JOB_ID") ? job->slurm.at("JOB_ID") : "";
+  if (!submitted.empty() && submitted != launched && (first || !is_under_way(status.state))) {
+    const auto before = status;
+    judge_submitted(submitted, first, status);
+    if (!first && status.job_state.empty()) status = before;  // that job is history
+  } else if (!launched.empty()) {
+    status.job = launched;
     const auto now = ask_for_recorded_job(job->slurm, slurm_answers_within);
     if (const auto found = now.find("JobState"); found != now.end()) status.job_state = found->second;
     correct(status, *job, now);
@@ -233,7 +262,9 @@ RunStatus read_run_status(const fs::path& run) {
   }
   if (status.state != State::running) status.seconds_left.reset();
   if (status.state == State::running) explain_unknown(run, recorded, kind, status);
-  status.goodput = goodput_of(read_run_starts(run, status.state == State::running ? real_time_ns() : 0));
+  // Until the ranks record, the launcher's record and theirs are of different starts.
+  if (status.state != State::starting)
+    status.goodput = goodput_of(read_run_starts(run, status.state == State::running ? real_time_ns() : 0));
   return status;
 }
 
@@ -269,7 +300,7 @@ std::string steps(const RunStatus& run) {
 
 std::string headline(const RunStatus& run) {
   std::string line = fmt::format("{}: {}", run.folder, name_of(run.state));
-  if (run.state == State::waiting) line += " to start again";
+  if (run.state == State::waiting) line += run.ranks ? " to start again" : " to start";
   if (run.state == State::failed && run.exit_code) line += fmt::format(" with exit code {}", *run.exit_code);
   if (const auto done = steps(run); !done.empty()) line += ", " + done;
   if (run.epoch && is_under_way(run.state)) line += fmt::format(", epoch {}", *run.epoch + 1);
@@ -307,7 +338,7 @@ std::string paragraph(const RunStatus& run) {
                           : fmt::format("none of Farandole; {} looks like one{}", run.other_checkpoint, age));
   if (run.restarts.value_or(0) > 0)
     add("restarts", fmt::format("{}; {} steps were repeated", *run.restarts, run.lost_steps.value_or(0)));
-  add("goodput", goodput_text(run.goodput));
+  if (run.state != State::starting) add("goodput", goodput_text(run.goodput));
   if (run.ranks)
     add("ranks",
         fmt::format("{}{}", *run.ranks, run.hosts.empty() ? "" : " on " + describe_list(run.hosts, 4)));
@@ -354,7 +385,7 @@ Json to_json(const RunStatus& run) {
   set("checkpoint_step", run.checkpoint_step);
   set("checkpoint_age_s", run.checkpoint_age_s);
   if (!run.other_checkpoint.empty()) json["other_checkpoint"] = run.other_checkpoint;
-  json["goodput"] = goodput_json(run.goodput);
+  if (run.state != State::starting) json["goodput"] = goodput_json(run.goodput);
   set("restarts", run.restarts);
   set("lost_steps", run.lost_steps);
   set("ranks", run.ranks);

@@ -17,7 +17,7 @@ struct RunStatus {
   enum class State {
     starting,  // The launcher has started; the ranks have not written anything.
     running,
-    waiting,  // The Slurm job waits to start again.
+    waiting,  // The Slurm job waits to start or to start again.
     stopped,  // Has saved a checkpoint and ended; the same command continues.
     finished,
     failed,
