@@ -114,7 +114,8 @@ fs::path make_log_folder(const fs::path& folder) {
   std::error_code error;
   fs::create_directories(folder, error);
   if (error || ::access(folder.c_str(), W_OK) != 0)
-    throw UserError("--log-dir " + folder.string() + " cannot be created or written; name a writable folder");
+    throw UserError("the folder for the logs, " + folder.string() +
+                    ", cannot be written; choose another --run-dir or --log-dir");
   return fs::absolute(folder);
 }
 
