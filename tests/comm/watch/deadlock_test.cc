@@ -93,10 +93,11 @@ TEST(Deadlock, ARankReturnsBeforeTheOptimizerIsMade) {
   const auto setup = [](std::uint32_t entered, std::int32_t blocked) {
     return call_of(CollectiveRegistry::session_setup, 2, entered, blocked, SetupCall::operation);
   };
-  EXPECT_EQ(sentence({status_of(0, {setup(2, training)}), status_of(1, {setup(1, 0), at_end(2)})}),
-            "deadlock: rank 0 waits in the making of an optimizer or group, rank 1 has ended its training and "
-            "waits for the others: all ranks must make each optimizer and group together; let no rank return "
-            "before the others");
+  EXPECT_EQ(
+      sentence({status_of(0, {setup(2, training)}), status_of(1, {setup(1, 0), at_end(2)})}),
+      "deadlock: rank 0 waits in the making of an optimizer or group, rank 1 has ended its training and "
+      "waits for the others: all ranks must make each optimizer and group together; let no rank return "
+      "before the others");
   EXPECT_EQ(sentence({status_of(0, {setup(2, training)}), status_of(1, {setup(1, 0)})}), "");
 }
 

@@ -1,5 +1,5 @@
-// RUN/submitted.json: the newest job that `farandole submit` has made for a run directory. Its launcher writes
-// RUN/launch/job.json when Slurm starts it.
+// RUN/submitted.json: the newest job that `farandole submit` has made for a run directory. Its launcher
+// writes RUN/launch/job.json when Slurm starts it.
 // Thread safety: any thread may call this at any time.
 #pragma once
 
