@@ -9,6 +9,7 @@
 #include "farandole/base/options.h"
 #include "farandole/base/process/program.h"
 #include "farandole/base/run/run_files.h"
+#include "farandole/base/text/phrases.h"
 #include "farandole/checkpoint/checkpoint_file.h"
 #include "farandole/checkpoint/checkpoint_store.h"
 #include "farandole/checkpoint/compare_checkpoints.h"
@@ -38,11 +39,11 @@ int list(const std::vector<std::filesystem::path>& files) {
   for (const auto& file : files) {
     try {
       const auto info = read_checkpoint_info(file);
-      fmt::print("{:<20} {:>12} {:>8} {:>12} {:>14}{}\n", file.filename().string(), info.step, info.epoch,
-                 score_text(info.score), info.bytes,
-                 info.not_finite.empty() ? "" : "  not finite: " + info.not_finite);
+      fmt::print("{:<20} {:>12} {:>8} {:>12} {:>14}{}\n", printable(file.filename().string()), info.step,
+                 info.epoch, score_text(info.score), info.bytes,
+                 info.not_finite.empty() ? "" : "  not finite: " + printable(info.not_finite));
     } catch (const CorruptInput& error) {
-      fmt::print("{:<20} unreadable: {}\n", file.filename().string(), error.what());
+      fmt::print("{:<20} unreadable: {}\n", printable(file.filename().string()), printable(error.what()));
     }
   }
   return 0;
@@ -53,13 +54,13 @@ int show(const std::filesystem::path& file) {
   fmt::print(
       "file            {}\nformat_version  {}\nstep            {}\nepoch           {}\nworld_size      {}\n"
       "score           {}\nbest score      {} (step {})\nversions        {}\nconfig          {}\n\n",
-      file.string(), header.format_version, header.step, header.epoch, header.world_size,
-      score_text(header.score), score_text(header.best_score), header.best_step, header.versions,
-      header.config);
+      printable(file.string()), header.format_version, header.step, header.epoch, header.world_size,
+      score_text(header.score), score_text(header.best_score), header.best_step, printable(header.versions),
+      printable(header.config));
   std::size_t width = 0;
   for (const auto& array : header.arrays) width = std::max(width, array.path.size());
   for (const auto& array : header.arrays)
-    fmt::print("{:<{}}  {:<8}  [{}]\n", array.path, width, name_of(array.dtype),
+    fmt::print("{:<{}}  {:<8}  [{}]\n", printable(array.path), width, name_of(array.dtype),
                fmt::join(array.shape, ", "));
   return 0;
 }
@@ -72,10 +73,10 @@ int verify(const std::vector<std::filesystem::path>& files) {
       if (!header.not_finite.empty())
         throw CorruptInput(file.string() + ": the file is whole, but " + header.not_finite +
                            " has a NaN or an infinity; use another checkpoint");
-      fmt::print("{}: good\n", file.string());
+      fmt::print("{}: good\n", printable(file.string()));
     } catch (const CorruptInput& error) {
       ++unusable;
-      fmt::print(stderr, "farandole checkpoint: {}\n", error.what());
+      fmt::print(stderr, "farandole checkpoint: {}\n", printable(error.what()));
     }
   }
   return unusable == 0 ? 0 : static_cast<int>(ExitCode::corrupt_input);
@@ -86,7 +87,7 @@ int diff(const std::filesystem::path& first, const std::filesystem::path& second
   std::size_t width = 0;
   for (const auto& one : differences) width = std::max(width, one.path.size());
   for (const auto& one : differences)
-    fmt::print("{:<{}}  {}\n", one.path, width,
+    fmt::print("{:<{}}  {}\n", printable(one.path), width,
                one.kind.empty() ? fmt::format("{} of {} elements differ, by at most {:.6g}", one.different,
                                               one.elements, one.largest)
                                 : one.kind);

@@ -11,6 +11,9 @@
 #include "farandole/base/error.h"
 #include "farandole/base/options.h"
 #include "farandole/base/process/program.h"
+#include "farandole/base/run/run_files.h"
+#include "farandole/base/run/run_json.h"
+#include "farandole/base/text/phrases.h"
 #include "farandole/launch/run_status.h"
 
 namespace {
@@ -49,6 +52,9 @@ int run(int argc, char** argv) {
   Options options;
   if (!parse(argc, argv, options)) return 0;
   const bool terminal = ::isatty(STDOUT_FILENO) != 0;
+  for (const auto& folder : options.runs)
+    for (const auto& warning : farandole::read_run_facts(farandole::run_json_of(folder)).warnings)
+      fmt::print(stderr, "farandole status: {}\n", farandole::printable(warning));
   std::string shown;
   for (;;) {
     std::vector<farandole::RunStatus> runs;

@@ -9,22 +9,29 @@
 #include "farandole/base/log.h"
 #include "farandole/base/options.h"
 #include "farandole/base/process/program.h"
+#include "farandole/base/text/phrases.h"
 #include "farandole/tables/table_export.h"
 
 namespace farandole {
 namespace {
 
 int show(const DataTable& table) {
-  fmt::print("{}: {} rows\n", table.source(), table.rows());
+  fmt::print("{}: {} rows\n", printable(table.source()), table.rows());
   std::size_t width = 0;
   for (const auto& column : table.columns()) width = std::max(width, column.name.size());
   for (std::size_t i = 0; i < table.columns().size(); ++i) {
     const auto& column = table.columns()[i];
-    fmt::print("{:<{}}  {:<8}  [{}]{}\n", column.name, width, name_of(column.dtype),
+    fmt::print("{:<{}}  {:<8}  [{}]{}\n", printable(column.name), width, name_of(column.dtype),
                fmt::join(column.shape, ", "),
                table.chunk_rows(i) > 1 ? fmt::format("  chunks of {} rows", table.chunk_rows(i)) : "");
   }
-  for (const auto& name : table.other_columns()) fmt::print("{:<{}}  not a column of numbers\n", name, width);
+  for (const auto& name : table.other_columns()) {
+    const auto text = table.first_text(name);
+    fmt::print("{:<{}}  not a column of numbers{}\n", printable(name), width,
+               text.empty() ? "" : ": " + printable(text));
+  }
+  for (const auto& column : table.unusable_columns())
+    fmt::print("{:<{}}  cannot be used: {}\n", printable(column.name), width, printable(column.reason));
   return 0;
 }
 
@@ -77,17 +84,19 @@ int run(int argc, const char* const* argv) {
   }
   if (files.empty()) throw UserError(command + " needs a table");
   const auto table = open_table(files);
+  for (const auto& warning : table->warnings()) log_warning("{}", warning);
   if (command == "show") return show(*table);
   const auto parts = parse_fractions(fractions);
   if (outputs.size() != parts.size())
     throw UserError(fmt::format("there are {} fractions and {} outputs; give --output for each fraction",
                                 parts.size(), outputs.size()));
   const auto selections = random_split(table->rows(), parts, seed);
+  warn_of_unusable_columns(*table);
   std::size_t with_texts = 0;
   for (const auto& file : outputs) with_texts += format_of_output(file) == TableFormat::csv ? 1 : 0;
   if (with_texts < outputs.size())
     for (const auto& name : table->other_columns())
-      farandole::log_warning("column {} of {} does not hold numbers and is left out", name, table->source());
+      log_warning("column {} of {} does not hold numbers and is left out", name, table->source());
   for (std::size_t i = 0; i < parts.size(); ++i)
     fmt::print("{}: {} rows\n", outputs[i], export_rows(*table, selections[i], outputs[i]));
   return 0;

@@ -1,5 +1,6 @@
 #include "farandole/base/dtype.h"
 
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <gtest/gtest.h>
@@ -58,6 +59,30 @@ TEST(DType, NamesAreDifferentAndSizesKnown) {
   EXPECT_EQ(names.size(), 8u);
   EXPECT_EQ(name_of(DType::boolean), "bool");
   EXPECT_EQ(size_of(DType::bfloat16), 2u);
+}
+
+TEST(DType, NumbersOfEachTypeAreReadAtAnyPlace) {
+  const auto number = [](DType dtype, auto value) {
+    std::byte bytes[1 + sizeof value];
+    std::memcpy(bytes + 1, &value, sizeof value);
+    return number_at(bytes + 1, dtype);
+  };
+  const auto half = [&](std::uint16_t bits) { return number(DType::float16, bits); };
+  EXPECT_EQ(half(0x3c00), 1);
+  EXPECT_EQ(half(0xc100), -2.5);
+  EXPECT_EQ(half(0x7bff), 65504);
+  EXPECT_EQ(half(0x0001), std::ldexp(1.0, -24));
+  EXPECT_EQ(half(0x83ff), -std::ldexp(1023.0, -24));
+  EXPECT_TRUE(std::signbit(half(0x8000)));
+  EXPECT_EQ(half(0xfc00), -HUGE_VAL);
+  EXPECT_TRUE(std::isnan(half(0x7c01)));
+  EXPECT_EQ(number(DType::bfloat16, std::uint16_t{0xbfc0}), -1.5);
+  EXPECT_EQ(number(DType::float32, 0.1F), 0.1F);
+  EXPECT_EQ(number(DType::float64, 0.1), 0.1);
+  EXPECT_EQ(number(DType::int32, std::int32_t{INT32_MIN}), INT32_MIN);
+  EXPECT_EQ(number(DType::int64, std::int64_t{-9007199254740992}), -9007199254740992);
+  EXPECT_EQ(number(DType::uint8, std::uint8_t{200}), 200);
+  EXPECT_EQ(number(DType::boolean, std::uint8_t{2}), 1);
 }
 
 }  // namespace

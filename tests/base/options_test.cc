@@ -99,11 +99,26 @@ TEST_F(Options, RefusalsOfLayersNameThem) {
   profile("site.ini", "batch = 1\nmodle = x\n");
   const Variable site("FARANDOLE_PROFILE_PATH", profiles_ / "site.ini");
   EXPECT_THAT(refusal_of({}), HasSubstr("site.ini:2: unknown option modle; did you mean model?"));
-  const Variable absent("FARANDOLE_PROFILE_PATH", "/nonexistent/folder");
-  EXPECT_THAT(refusal_of({}), HasSubstr("FARANDOLE_PROFILE_PATH is /nonexistent/folder"));
+  // In a folder that exists, and in one that does not.
+  for (const auto& path : {profiles_ / "absent.ini", profiles_ / "absent", profiles_ / "no" / "folder"}) {
+    const Variable absent("FARANDOLE_PROFILE_PATH", path);
+    EXPECT_EQ(refusal_of({}), "FARANDOLE_PROFILE_PATH is " + path.string() +
+                                  ", which does not exist; name a profile, or a folder of profiles");
+  }
   const Variable none("FARANDOLE_PROFILE_PATH", profiles_);
   const Variable batch("FARANDOLE_BATCH", "many");
   EXPECT_THAT(refusal_of({}), HasSubstr("FARANDOLE_BATCH: "));
+}
+
+TEST_F(Options, AnUnknownProfileIsNamedWithThoseThatThereAre) {
+  EXPECT_EQ(refusal_of({"--profile", "mnist"}), "no profile 'mnist' (there are no profiles in " +
+                                                    profiles_.string() +
+                                                    "; a path of a file is also possible)");
+  profile("large.ini", "batch = 9\n");
+  profile("small.ini", "batch = 1\n");
+  EXPECT_EQ(refusal_of({"--profile", "smal"}), "no profile 'smal'; did you mean small? (the profiles in " +
+                                                   profiles_.string() +
+                                                   " are large, small; a path of a file is also possible)");
 }
 
 TEST_F(Options, ProfilesMayServeSeveralPrograms) {

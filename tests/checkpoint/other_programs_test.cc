@@ -97,6 +97,18 @@ TEST_F(CheckpointTool, ShowsAttributesAndArrays) {
   }
 }
 
+TEST_F(CheckpointTool, ShowsNothingThatControlsATerminal) {
+  auto snapshot = random_snapshot(300, 52);
+  snapshot.config = "{\"name\": \"\x1b]0;title\a\"}";
+  snapshot.arrays.push_back({"/model/\x1b[2J", DType::uint8, {1}, Bytes(1)});
+  const auto file = run_ / "checkpoints" / checkpoint_name(300);
+  write_checkpoint(file, snapshot);
+  const auto result = tool("show " + file.string());
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_THAT(result.output, testing::AllOf(HasSubstr("?]0;title?"), HasSubstr("/model/?[2J  "),
+                                            testing::Not(HasSubstr("\x1b")), testing::Not(HasSubstr("\a"))));
+}
+
 TEST_F(CheckpointTool, VerifiesAndNamesTheDamaged) {
   EXPECT_EQ(tool("verify " + path_).exit_code, 0);
   const auto file = run_ / "checkpoints/step-00000100.h5";

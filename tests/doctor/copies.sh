@@ -25,7 +25,7 @@ says out 'metrics.jsonl ends at step 2'
 says out 'the same command continues from step 2 if the program calls resume\(\) of farandole::Run'
 
 # The doctor needs neither MPI nor LibTorch nor any other program.
-expect 0 env -i PATH=/nonexistent "$doctor" copy
+expect 0 env -i PATH=/proc/nonexistent "$doctor" copy
 if ldd "$doctor" | grep -E 'libmpi|libtorch|libc10|libhdf5'; then fail "it links what it is to do without"; fi
 
 # Without the launcher's records the cause comes from the logs, then from the recorders, then from run.json.
@@ -73,12 +73,23 @@ for file in run.json metrics.jsonl launch/job.json launch/rank-0000.json logs/ra
   rm -f "copy/$file"
   mkfifo "copy/$file"
 done
-ln -s /nonexistent copy/recorder/rank-0000.node
+ln -s /proc/nonexistent copy/recorder/rank-0000.node
 expect 0 timeout 300 "$doctor" copy
 for file in run.json metrics.jsonl job.json rank-0000.json rank-0000.ftl; do
   [[ $(tr '\n' ' ' <out | grep -oE "$file +cannot +be +read: +it +is +not +a" | wc -l) == 1 ]] || fail "$file is not named: $(<out)"
 done
 expect 0 timeout 300 "$bin/farandole-doctor" copy --format json
+
+# What would take the stack or all memory is named.
+for text in '{"config": '"$(printf '[%.0s' {1..100000})" hole; do
+  fresh
+  printf '%s' "$text" >copy/run.json
+  [[ $text != hole ]] || truncate -s 60G copy/run.json
+  found killed '^Rank 2 on .* was killed by signal 9'
+  tr '\n' ' ' <out | grep -qE 'copy/run.json +is +damaged' || fail "run.json is not named: $(<out)"
+  expect 0 "$bin/farandole" status copy
+  says err '^farandole status: copy/run.json is damaged'
+done
 
 # Escape characters do not reach the terminal.
 expect 64 "$bin/farandole-doctor" $'no\e[31mwhere'

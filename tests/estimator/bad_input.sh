@@ -1,9 +1,6 @@
 #!/usr/bin/env bash
 # Bad input of fit, transform, evaluate and runs ends with one line and exit code 64 or 65 on all ranks.
-source "$(dirname "$0")/../trainer/common.sh"
-need_h5py
-export PATH=$bin:$PATH
-"$bin/export_models" || fail "models"
+source "$(dirname "$0")/models.sh"
 /usr/bin/python3 - <<'PYTHON' || fail "tables"
 import h5py, numpy
 random = numpy.random.default_rng(1)
@@ -20,14 +17,6 @@ with h5py.File("train.h5", "w") as file:
     file["name"] = ["text"] * 200
 PYTHON
 
-check() {  # CODE PATTERN COMMAND...
-  local code=$1 pattern=$2 got=0
-  shift 2
-  timeout 300 farandole "$@" >out 2>err || got=$?
-  [[ $got == "$code" ]] || fail "exit code $got, not $code: $*"
-  grep -qE -- "$pattern" err || fail "stderr lacks '$pattern': $*"
-  [[ $(grep -c . err) == 1 ]] || fail "stderr is not one line: $*"
-}
 refused() {  # CODE PATTERN OPTION...
   local code=$1 pattern=$2
   shift 2

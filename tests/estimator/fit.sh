@@ -1,9 +1,6 @@
 #!/usr/bin/env bash
 # fit, transform, evaluate and runs on tables and models of users: learning, resuming, results that Python reads.
-source "$(dirname "$0")/../trainer/common.sh"
-need_h5py
-export PATH=$bin:$PATH
-"$bin/export_models" || fail "models"
+source "$(dirname "$0")/models.sh"
 /usr/bin/python3 - <<'PYTHON' || fail "tables"
 import h5py, numpy
 random = numpy.random.default_rng(1)

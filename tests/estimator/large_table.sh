@@ -1,9 +1,6 @@
 #!/usr/bin/env bash
 # fit, transform and evaluate on a table of 3 GiB, under a limit of 1 GiB for the memory of all processes together.
-source "$(dirname "$0")/../trainer/common.sh"
-need_h5py
-export PATH=$bin:$PATH
-"$bin/export_models" || fail "models"
+source "$(dirname "$0")/models.sh"
 v1=/sys/fs/cgroup/memory v2=/sys/fs/cgroup
 if [[ -d $v1 ]]; then
   parent=$v1$(sed -n 's/^[0-9]*:memory://p' /proc/self/cgroup) limit=memory.limit_in_bytes peak=memory.max_usage_in_bytes

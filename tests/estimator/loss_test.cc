@@ -75,7 +75,7 @@ TEST(LossFunction, IsAlsoAScript) {
   EXPECT_THAT(message_of<UserError>([&] {
                 saved("output + label").of_rows(output, torch::rand({3, 3}));
               }),
-              AllOf(HasSubstr("loss.pt does not accept outputs of shape [3, 4] and labels of shape [3, 3]: "),
+              AllOf(HasSubstr("loss.pt failed on outputs of shape [3, 4] and labels of shape [3, 3]: "),
                     HasSubstr("must match")));
   EXPECT_THAT(message_of<UserError>([&] { saved("(output, label)").of_rows(output, label); }),
               HasSubstr("loss.pt returns a Tuple, not a tensor"));

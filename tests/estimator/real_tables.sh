@@ -1,9 +1,6 @@
 #!/usr/bin/env bash
 # A table as people have it, in CSV: many columns of numbers, a column of texts with the classes, names, and gaps.
-source "$(dirname "$0")/../trainer/common.sh"
-need_h5py
-export PATH=$bin:$PATH
-"$bin/export_models" || fail "models"
+source "$(dirname "$0")/models.sh"
 /usr/bin/python3 - <<'PYTHON' || fail "tables"
 import csv, random
 random.seed(1)
@@ -27,14 +24,6 @@ write("other.csv", 30, ["setosa", "rosa"], gaps=False)
 PYTHON
 features="[$(printf 'p%d,' {0..10})p11]"
 fit=(--table train.csv --features "$features" --label kind --model small.pt --lr 0.05 --momentum 0.5 --nan skip --epochs 6)
-check() {  # CODE PATTERN COMMAND...
-  local code=$1 pattern=$2 got=0
-  shift 2
-  timeout 300 farandole "$@" >out 2>err || got=$?
-  [[ $got == "$code" ]] || fail "exit code $got, not $code: $*"
-  grep -qE -- "$pattern" err || fail "stderr lacks '$pattern': $*"
-  [[ $(grep -c . err) == 1 ]] || fail "stderr is not one line: $*"
-}
 
 timeout 300 farandole fit -np 2 --run-dir runs/texts --loss nll "${fit[@]}" >out 2>err || fail "fit"
 grep -qx '30 of 1000 rows were left out because of a NaN (--nan skip), most of them because of column p5 (30 rows)' out || fail "no word of the rows that were left out"

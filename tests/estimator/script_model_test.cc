@@ -92,6 +92,59 @@ TEST_F(ScriptModelTest, TrainsTheScriptsOwnMemory) {
       HasSubstr("net.pt has no parameters to train"));
 }
 
+TEST_F(ScriptModelTest, AParameterWithTwoNamesIsOne) {
+  torch::jit::Module inner("Inner"), outer("Outer");
+  const auto weight = torch::ones({2}).requires_grad_();
+  inner.register_parameter("weight", weight, false);
+  outer.register_parameter("first", weight, false);
+  outer.register_parameter("other", torch::ones({2}).requires_grad_(), false);
+  outer.register_module("inner", inner);
+  outer.define("def forward(self, x):\n  return x * self.first * self.inner.weight * self.other\n");
+  auto model = saved(outer);
+  EXPECT_THAT(model.module().named_parameters().keys(), ElementsAre("first", "other"));
+  EXPECT_EQ(model.trained_parameters().size(), 2u);
+  model.trained_parameters()[0].detach().fill_(3);
+  const auto x = torch::rand({4, 2});
+  EXPECT_TRUE(torch::equal(model.forward({x}, 1)[0], x * 3 * 3));
+  model.save_state(folder_ / "state.h5");
+  const auto state = Hdf5File::open(folder_ / "state.h5");
+  EXPECT_THAT(state.list(), ElementsAre("/first", "/inner.weight", "/other"));
+  std::vector<float> values(2);
+  state.dataset("/inner.weight").read(std::as_writable_bytes(std::span(values)));
+  EXPECT_THAT(values, ElementsAre(3, 3));
+}
+
+TEST_F(ScriptModelTest, TellsWhetherItTrainsOnInputsAndChangesNothing) {
+  torch::jit::Module net("Net");
+  net.register_attribute("training", c10::BoolType::get(), false);
+  net.register_buffer("calls", torch::zeros({}));
+  net.define(
+      "def forward(self, x):\n  self.calls.add_(1)\n  assert not self.training or x.size(0) > 1, \"one row\"\n"
+      "  return torch.dropout(x, 0.5, self.training)\n");
+  auto model = saved(net);
+  torch::manual_seed(1);
+  const auto expected = torch::rand({3});
+  torch::manual_seed(1);
+  EXPECT_THAT(model.why_not_trained_on({torch::rand({1, 3})}), testing::EndsWith("one row"));
+  torch::manual_seed(1);
+  EXPECT_EQ(model.why_not_trained_on({torch::ones({2, 3})}), "");
+  EXPECT_TRUE(torch::equal(torch::rand({3}), expected));
+  EXPECT_EQ(model.module().named_buffers()["calls"].item<double>(), 0);
+  EXPECT_TRUE(torch::equal(model.forward({torch::ones({1, 3})}, 1)[0], torch::ones({1, 3})));
+}
+
+TEST_F(ScriptModelTest, BlamesInputsOnlyForWhatTheyCanHelp) {
+  const auto refusal = [&](const std::string& body, const torch::Tensor& x) {
+    return message_of<UserError>([&] { saved("def forward(self, x):\n" + body).forward({x}, 1); });
+  };
+  EXPECT_THAT(
+      refusal("  assert x.size(0) == 1, \"wrong size of the moon\"\n  return x\n", torch::rand({3, 2})),
+      testing::AllOf(testing::StartsWith(file_ + " failed on features of shape [3, 2]: "),
+                     testing::EndsWith("wrong size of the moon")));
+  EXPECT_THAT(refusal("  return torch.index_select(x, 0, torch.tensor([7]))\n", torch::rand({3, 2})),
+              AllOf(HasSubstr("net.pt failed on features of shape [3, 2]: "), HasSubstr("out of range")));
+}
+
 TEST_F(ScriptModelTest, SavesItselfAndItsState) {
   auto model = saved(nested());
   model.trained_parameters()[0].detach().fill_(3);
@@ -111,6 +164,11 @@ TEST(Brief, IsTheSentenceThatSaysWhatIsWrong) {
   EXPECT_EQ(brief(std::runtime_error("first\nsecond")), "first");
   EXPECT_EQ(brief(std::runtime_error("Traceback:\n  File x\nRuntimeError: sizes differ\nmore")),
             "sizes differ");
+  EXPECT_EQ(
+      brief(std::runtime_error("The following operation failed in the TorchScript interpreter.\n"
+                               "Traceback of TorchScript (most recent call last):\n  File \"x: y\", line 1\n"
+                               "builtins.ValueError: it is: hot\n")),
+      "ValueError: it is: hot");
 }
 
 }  // namespace

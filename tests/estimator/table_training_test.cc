@@ -104,7 +104,7 @@ TEST_F(RefusedFit, NamesWhatDoesNotFit) {
       {[](auto& o) { o.metrics = {"mae"}; }, "the metric mae needs a label of numbers, not of classes"},
       {metric("mine", ""), "there is no metric none.pt"},
       {metric("mine", "bias.pt"),
-       "bias.pt does not accept outputs of shape [32, 3] and labels of shape [32]: The size of tensor"},
+       "bias.pt failed on outputs of shape [32, 3] and labels of shape [32]: The size of tensor"},
       {[](auto& o) { o.optimizer = "sdg"; }, "optimizer cannot be 'sdg'; it is one of sgd, adam"},
       {[](auto& o) {
          o.optimizer = "adam";

@@ -218,8 +218,8 @@ TEST(Machine, ControlGroupsLimitCores) {
 }
 
 TEST(Machine, FindsProgramsAsTheShellDoes) {
-  EXPECT_TRUE(find_program("sh", "/nonexistent:/bin:/usr/bin").has_value());
-  EXPECT_FALSE(find_program("sh", "/nonexistent").has_value());
+  EXPECT_TRUE(find_program("sh", "/proc/nonexistent:/bin:/usr/bin").has_value());
+  EXPECT_FALSE(find_program("sh", "/proc/nonexistent").has_value());
   EXPECT_FALSE(find_program("", "/bin").has_value());
   EXPECT_TRUE(find_program("/bin/sh", "").has_value());
   EXPECT_FALSE(find_program("/etc/passwd", "/bin").has_value()) << "not executable";

@@ -82,7 +82,7 @@ expect 1 env OMPI_MCA_orte_default_hostfile="$work/no-hosts" "${run[@]}" -n 2 tr
 says err 'unable to open the hostfile'
 
 # Refusals: one line, code 64.
-for bad in '-n 0 true' '-n -3 true' '-n x true' '--frobnicate true' '-n 2' '-n 2 /nonexistent/program' "--log-dir /dev/null/x true"; do
+for bad in '-n 0 true' '-n -3 true' '-n x true' '--frobnicate true' '-n 2' '-n 2 /proc/nonexistent/program' "--log-dir /dev/null/x true"; do
   # shellcheck disable=SC2086
   expect 64 "${run[@]}" $bad
   [[ $(wc -l <"$work/err") == 1 ]] || fail "one line for: $bad: $(<"$work/err")"
@@ -91,7 +91,7 @@ if [[ $EUID -eq 0 ]]; then
   expect 64 env -u OMPI_ALLOW_RUN_AS_ROOT "${run[@]}" true
   says err 'OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1'
 fi
-expect 64 env PATH=/nonexistent "${run[@]}" /bin/true
+expect 64 env PATH=/proc/nonexistent "${run[@]}" /bin/true
 says err 'mpirun'
 expect 64 "${run[@]}" -n 2 -- farandole run -n 2 true
 says err 'already one of 2 ranks'

@@ -48,7 +48,7 @@ verdict() {
   grep -qE -- "$3" <<<"$text" || fail "the verdict of $1 lacks '$3': $text
 $("$bin/farandole-doctor" "$1")"
   for run in "$1" "$copy"; do
-    cause=$(env -u SLURM_CONF PATH=/nonexistent "$bin/farandole-doctor" "$run" --format json | /usr/bin/python3 -c 'import json, sys; print(json.load(sys.stdin)["cause"])')
+    cause=$(env -u SLURM_CONF PATH=/proc/nonexistent "$bin/farandole-doctor" "$run" --format json | /usr/bin/python3 -c 'import json, sys; print(json.load(sys.stdin)["cause"])')
     [[ $cause == "$2" ]] || fail "the cause of $run is $cause, not $2: $(<"$run/launch/job.json")"
   done
 }

@@ -54,7 +54,7 @@ agree() {
   local got squeue sacct alone
   job=${jobs[$1]}
   got=$("$bin/farandole" status "$1" --format json | python3 -c 'import json, sys; run = json.load(sys.stdin)["runs"][0]; print(run["state"], run["slurm_state"])')
-  alone=$(PATH=/nonexistent "$bin/farandole" status "$1" --format json | sed -n 's/.*"state": "\(.*\)",.*/\1/p')
+  alone=$(PATH=/proc/nonexistent "$bin/farandole" status "$1" --format json | sed -n 's/.*"state": "\(.*\)",.*/\1/p')
   squeue=$(squeue -h -t all -j "$job" -o %T)
   sacct=$(sacct -c -n -P -j "$job" -o state | tail -n 1)
   [[ $3 == PENDING || $3 == RUNNING ]] && sacct=$3  # It only knows jobs that have ended.

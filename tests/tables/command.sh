@@ -62,6 +62,38 @@ refused 65 'ragged.csv: line 3 has 1 column,' show ragged.csv
 head -c 3000 data.h5 >half.h5
 refused 65 'half.h5' show half.h5
 
+# What is in other files never gets into a copy, and what cannot be read is named. Names cannot control a terminal.
+printf 'secret: hunter2 hunter2 hunter2\n' >secret.txt
+/usr/bin/python3 - <<'PYTHON' || fail "strange files cannot be made"
+import h5py, numpy
+with h5py.File("gift.h5", "w") as file:
+    file.create_dataset("pixels", (32, 1), "u1", external=[("secret.txt", 0, 32)])
+    file["row"] = numpy.arange(32)
+with h5py.File("links.h5", "w", libver="latest", userblock_size=1024) as file:
+    file["x"], file["mean"] = numpy.arange(20.0), [1.0]
+    file["outside"], file["gone"] = h5py.ExternalLink("data.h5", "/digit"), h5py.SoftLink("/nowhere")
+    file["\33]0;title\7"] = ["a"] * 20
+with h5py.File("loops.h5", "w") as file:
+    groups = [file.create_group(f"g{i}") for i in range(40)]
+    for one, next in zip(groups, groups[1:]):
+        one["a"] = one["b"] = next
+PYTHON
+refused 64 'column pixels of gift.h5 cannot be written again: its values are in another file, secret.txt' split gift.h5 -o a.h5 -o b.h5
+"$bin/farandole" table show gift.h5 >out 2>err && grep -q '^row  int64 ' out && grep -q '^pixels  cannot be used: .*secret.txt' out || fail "show of external storage"
+"$bin/farandole" table show links.h5 >out 2>err || fail "show of links"
+for line in 'links.h5: 20 rows' 'x +float64 +\[\]' 'mean +cannot be used: it has 1 row, and the table has 20' 'outside +cannot be used: it is a link to another file, data.h5;.*' \
+  'gone +cannot be used: it is a link to /nowhere, .*' '\?\]0;title\? +not a column of numbers'; do
+  grep -qE "^$line$" out || fail "show lacks '$line'"
+done
+"$bin/farandole" table split links.h5 -o a.h5 -o b.h5 >out 2>err && [[ $(grep -c 'is left out' err) == 4 ]] || fail "split of links: $(<err)"
+! grep -q $'[\33\7]' err || fail "a warning controls the terminal"
+refused 65 'loops.h5 has no column with numbers that can be used, or is damaged: g0/a: it is the group /g1 again' show loops.h5
+printf '5.1,3.5,0\n4.9,3.0,0\n' >no_header.csv
+"$bin/farandole" table show no_header.csv >out 2>err && grep -q "^farandole: no_header.csv: the first line should name the columns, and '5.1' in it" err ||
+  fail "a missing header: $(<err)"
+printf 'area;price\n20,5;1,5\n' >european.csv
+refused 64 'european.csv: semicolons separate its columns, and its numbers have decimal commas; ' show european.csv
+
 # A file of 3 GiB, most of it a hole that takes no space on the disk, in 1 GiB of address space.
 /usr/bin/python3 - <<'PYTHON' || fail "the large file cannot be made"
 import h5py

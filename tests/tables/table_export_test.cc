@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "error_message.h"
+#include "tables/read_column.h"
 
 #include "farandole/base/error.h"
 #include "farandole/base/files/file_bytes.h"
@@ -34,14 +35,6 @@ class TableFiles : public testing::Test {
     return texts;
   }
   template <class T>
-  static std::vector<T> read(const DataTable& table, const std::string& name) {
-    const auto column = table.index_of(name);
-    std::vector<T> values(table.columns()[column].row_bytes() / sizeof(T) *
-                          static_cast<std::size_t>(table.rows()));
-    table.read(column, 0, table.rows(), std::as_writable_bytes(std::span(values)));
-    return values;
-  }
-  template <class T>
   static std::vector<std::byte> bytes(const std::vector<T>& values) {
     const auto all = std::as_bytes(std::span(values));
     return {all.begin(), all.end()};
@@ -59,7 +52,7 @@ TEST_F(TableFiles, TheSuffixDecidesOnTheFormat) {
   export_rows(*table, RowSelection(), file("out.csv"));
   EXPECT_EQ(*read_whole_file(file("out.csv")), "x\n1\n2.5\n");
   export_rows(*table, RowSelection(), file("out.npy"));
-  EXPECT_THAT(read<double>(*open_table(file("out.npy")), "out"), ElementsAre(1, 2.5));
+  EXPECT_THAT(read_column<double>(*open_table(file("out.npy")), "out"), ElementsAre(1, 2.5));
   for (const auto* name : {"out.txt", "out", "out.npz", "out.csv.gz"}) {
     EXPECT_THAT(message_of<UserError>([&] { export_rows(*table, RowSelection(), file(name)); }),
                 AllOf(HasSubstr(name), HasSubstr("use .h5, .csv or, for one column, .npy")));
@@ -77,11 +70,11 @@ TEST_F(TableFiles, CsvHasAllNumbersAndTextsSoThatTheyAreReadAgain) {
   EXPECT_EQ(export_rows(*open_table(input), RowSelection(), file("out.csv")), 3);
   const auto again = open_table(file("out.csv"));
   EXPECT_THAT(texts_of(*again, "name"), ElementsAre("a, b", "say \"hi\"", "plain"));
-  const auto x = read<double>(*again, "x");
+  const auto x = read_column<double>(*again, "x");
   EXPECT_EQ(x[0], 0.1);
   EXPECT_TRUE(std::isnan(x[1]));
   EXPECT_EQ(x[2], 1e300);
-  EXPECT_THAT(read<std::int64_t>(*again, "n"), ElementsAre(7, -3, 9007199254740993));
+  EXPECT_THAT(read_column<std::int64_t>(*again, "n"), ElementsAre(7, -3, 9007199254740993));
   const RowSelection odd([](std::int64_t row) { return row % 2 == 1; });
   EXPECT_EQ(export_rows(*again, odd, file("one.csv")), 1);
   EXPECT_EQ(*read_whole_file(file("one.csv")), "name,x,n\n\"say \"\"hi\"\"\",,-3\n");
@@ -109,7 +102,7 @@ TEST_F(TableFiles, NumpyHasTheShapeOfTheRows) {
   const auto again = open_table(file("v.npy"));
   EXPECT_EQ(again->columns()[0].shape, std::vector<std::int64_t>{2});
   EXPECT_EQ(again->columns()[0].dtype, DType::int32);
-  EXPECT_THAT(read<std::int32_t>(*again, "v"), ElementsAre(1, 2, 3, 4, 5, 6));
+  EXPECT_THAT(read_column<std::int32_t>(*again, "v"), ElementsAre(1, 2, 3, 4, 5, 6));
 }
 
 TEST_F(TableFiles, TextsOfHdf5AreRead) {
@@ -130,15 +123,23 @@ TEST_F(TableFiles, TextsAreNumberedAsClasses) {
   const auto numbered = number_classes(table, {"kind", "x"}, classes);
   EXPECT_THAT(classes["kind"], ElementsAre("cat", "dog"));
   EXPECT_EQ(classes.size(), 1u);
-  EXPECT_THAT(read<std::int32_t>(*numbered, "kind"), ElementsAre(1, 0, 1));
+  EXPECT_THAT(read_column<std::int32_t>(*numbered, "kind"), ElementsAre(1, 0, 1));
   EXPECT_THAT(numbered->other_columns(), ElementsAre("other"));
-  EXPECT_THAT(read<std::int64_t>(*numbered, "x"), ElementsAre(1, 2, 3));
+  EXPECT_THAT(read_column<std::int64_t>(*numbered, "x"), ElementsAre(1, 2, 3));
   // A part, as a reader asks for it.
   std::vector<std::int32_t> part(1);
   Bytes scratch;
   const RowPiece pieces[] = {{1, nullptr}, {1, reinterpret_cast<std::byte*>(part.data())}};
   numbered->read_pieces(numbered->index_of("kind"), 1, pieces, scratch);
   EXPECT_EQ(part[0], 1);
+
+  EXPECT_THAT(numbered->warnings(), ElementsAre());
+  const auto gap = open_table(write("gap.csv", "x,y\n5,0\n6,NA\n7,1\n"));
+  ClassNames of_gap;
+  EXPECT_THAT(
+      number_classes(gap, {"y"}, of_gap)->warnings(),
+      ElementsAre("column y of " + gap->source() +
+                  " has numbers and texts (line 3 has 'NA'), so all its values are names of classes"));
 
   ClassNames trained = {{"kind", {"cat", "cow"}}};
   EXPECT_EQ(message_of<UserError>([&] { number_classes(table, {"kind"}, trained); }),

@@ -8,6 +8,7 @@
 #include <random>
 
 #include "lane.h"
+#include "tables/read_column.h"
 #include "trainer/data_fixtures.h"
 
 #include "farandole/base/error.h"
@@ -45,14 +46,6 @@ class Tables : public testing::Test {
     file.close();
     return path;
   }
-  template <class T>
-  static std::vector<T> read(const DataTable& table, const std::string& name) {
-    const auto column = table.index_of(name);
-    std::vector<T> values(table.columns()[column].row_bytes() / sizeof(T) *
-                          static_cast<std::size_t>(table.rows()));
-    table.read(column, 0, table.rows(), std::as_writable_bytes(std::span(values)));
-    return values;
-  }
   template <class Wrong = UserError>
   static std::string refusal(const std::string& files) {
     try {
@@ -71,9 +64,9 @@ TEST_F(Tables, CsvHasTypesQuotesAndAHeader) {
       "a.csv", "id,\"weight, kg\",name,gap\r\n1,2.5,\"Ann \"\"A\"\"\",3\r\n-2,1e3,\"two\nlines\",\r\n"));
   EXPECT_EQ(table->rows(), 2);
   EXPECT_THAT(table->other_columns(), ElementsAre("name"));
-  EXPECT_THAT(read<std::int64_t>(*table, "id"), ElementsAre(1, -2));
-  EXPECT_THAT(read<double>(*table, "weight, kg"), ElementsAre(2.5, 1000));
-  const auto gap = read<double>(*table, "gap");
+  EXPECT_THAT(read_column<std::int64_t>(*table, "id"), ElementsAre(1, -2));
+  EXPECT_THAT(read_column<double>(*table, "weight, kg"), ElementsAre(2.5, 1000));
+  const auto gap = read_column<double>(*table, "gap");
   EXPECT_EQ(gap[0], 3);
   EXPECT_TRUE(std::isnan(gap[1]));
 }
@@ -81,7 +74,7 @@ TEST_F(Tables, CsvHasTypesQuotesAndAHeader) {
 TEST_F(Tables, CsvMayBeginWithAByteOrderMark) {
   for (const std::string name : {"id", "\"id\""}) {
     const auto table = open_table(write("bom.csv", "\xEF\xBB\xBF" + name + ",x\n1,2\n"));
-    EXPECT_THAT(read<std::int64_t>(*table, "id"), ElementsAre(1));
+    EXPECT_THAT(read_column<std::int64_t>(*table, "id"), ElementsAre(1));
   }
 }
 
@@ -96,11 +89,71 @@ TEST_F(Tables, BadCsvNamesLineAndColumn) {
   EXPECT_THAT(refusal(write("e.csv", "")), HasSubstr("is empty"));
 }
 
+TEST_F(Tables, CsvNumbersMayBeTinyOrHaveAPlusSign) {
+  const auto table =
+      open_table(write("n.csv", "p,q,huge\n0.5,+1.5,1\n1e-400,-2,1e400\n-1e-99999999999999999999,+0,2\n0." +
+                                    std::string(400, '0') + "1,1,3\n"));
+  const auto p = read_column<double>(*table, "p");
+  EXPECT_THAT(p, ElementsAre(0.5, 0, 0, 0));
+  EXPECT_TRUE(std::signbit(p[2]));
+  EXPECT_THAT(read_column<double>(*table, "q"), ElementsAre(1.5, -2, 0, 1));
+  EXPECT_EQ(table->first_text("huge"), "line 3 has '1e400'");
+}
+
+TEST_F(Tables, CsvNamesTheValueThatIsNoNumber) {
+  const auto table = open_table(write("na.csv", "area,rooms,name\n20.5,2,Ann\n31,NA,Bob\n44,4,\n"));
+  EXPECT_EQ(
+      message_of<UserError>([&] { table->index_of("rooms"); }),
+      "column rooms of " + table->source() +
+          " does not hold numbers: line 3 has 'NA'; correct the table; the columns with numbers are area");
+  EXPECT_EQ(table->first_text("name"), "line 2 has 'Ann'");
+  EXPECT_EQ(table->first_text("area"), "");
+  EXPECT_THAT(refusal(write("texts.csv", "a\n1\nx\n")),
+              HasSubstr("texts.csv has no column with numbers: column a: line 3 has 'x'"));
+  EXPECT_EQ(open_table(write("long.csv", "a\n" + std::string(100, 'x') + "\n1\n") + "," +
+                       write("two.csv", "b\n1\n2\n"))
+                ->first_text("a"),
+            "line 2 has '" + std::string(40, 'x') + "…'");
+}
+
+TEST_F(Tables, CsvWithOtherSeparatorsIsRefusedByTheirNames) {
+  const std::pair<std::string, std::string> cases[] = {
+      {"area;rooms;price\n20,5;2;1,5\n31,25;3;2,5\n",
+       "semicolons separate its columns, and its numbers have decimal "
+       "commas; .*sep=';', decimal=','\\)"},
+      {"area;rooms;price\r\n20;2;1\r\n", "semicolons separate its columns; .*sep=';'\\)"},
+      {"\"area, m2\";rooms\n20,5;2\n", "semicolons .*decimal commas"},
+      {"area, m2;rooms\n20;2\n", "semicolons"},
+      {"sep=;\narea;rooms;price\n1;2;3\n", "semicolons"},
+      {"a\tb\n1\t2\n", "tabs separate its columns; .*sep='\\\\t'"},
+      {"a|b\n", "vertical bars"},
+      {"\xFF\xFE" + std::string("a\0,\0b\0\n\0", 8), "is a text in UTF-16; convert it with iconv"}};
+  for (const auto& [text, pattern] : cases)
+    EXPECT_THAT(refusal(write("s.csv", text)), testing::ContainsRegex(pattern)) << text;
+  EXPECT_EQ(open_table(write("c.csv", "a;b,c\n1,2\n"))->columns().size(), 2u);
+  EXPECT_EQ(open_table(write("c.csv", "a,text\n1,x;y\n"))->rows(), 1);
+}
+
+TEST_F(Tables, CsvWithoutAHeaderIsNoticed) {
+  const auto table = open_table(write("no.csv", "5.1,3.5,setosa\n4.9,3.0,setosa\n"));
+  EXPECT_THAT(table->warnings(),
+              ElementsAre(table->source() +
+                          ": the first line should name the columns, and '5.1' in it is a number; if "
+                          "it is a row, write a line with names above it"));
+  EXPECT_THAT(open_table(write("yes.csv", "inf,1st,\n1,2,3\n"))->warnings(), ElementsAre());
+}
+
+TEST_F(Tables, SuffixesMayHaveCapitalLetters) {
+  EXPECT_EQ(open_table(write("UPPER.CSV", "a,y\n1.5,0\n2.5,1\n"))->rows(), 2);
+  EXPECT_EQ(open_table(write_hdf5("X.H5", 3))->rows(), 3);
+  EXPECT_TRUE(is_table(write("Y.Csv", "a\n1\n")));
+}
+
 TEST_F(Tables, Hdf5HasColumnsOfEquallyManyRows) {
   const auto table = open_table(write_hdf5("t.h5", 7));
   EXPECT_EQ(table->rows(), 7);
   EXPECT_THAT(table->columns()[table->index_of("x")].shape, ElementsAre(3));
-  EXPECT_EQ(read<float>(*table, "x")[3 * 4 + 2], 42);
+  EXPECT_EQ(read_column<float>(*table, "x")[3 * 4 + 2], 42);
   try {
     table->index_of("lable");
     FAIL();
@@ -115,8 +168,17 @@ TEST_F(Tables, Hdf5HasColumnsOfEquallyManyRows) {
     file.write_array("/of" + std::to_string(rows), DType::float32, shape, std::as_bytes(std::span(values)));
   }
   file.close();
-  EXPECT_THAT(refusal((folder_ / "uneven.h5").string()),
+  const auto uneven = (folder_ / "uneven.h5").string();
+  EXPECT_THAT(message_of<UserError>([&] {
+                open_table(uneven, {"of2", "of3"});
+              }),
               HasSubstr("column of3 has 3 rows, and column of2 has 2"));
+  // Each of them can be chosen.
+  EXPECT_EQ(open_table(uneven)->rows(), 3);
+  const auto of2 = open_table(uneven, {"of2"}, OtherColumns::kept);
+  EXPECT_EQ(of2->rows(), 2);
+  EXPECT_THAT(message_of<UserError>([&] { of2->index_of("of3"); }),
+              HasSubstr("column of3 of " + uneven + " cannot be used: it has 3 rows, and the table has 2"));
 }
 
 TEST_F(Tables, ArraysAreJoinedToATable) {
@@ -131,9 +193,9 @@ TEST_F(Tables, ArraysAreJoinedToATable) {
   const auto y = write("labels-idx1", std::string("\0\0\x08\x01\0\0\0\x02\x07\x09", 10));
   const auto wide = write("wide-idx1", std::string("\0\0\x0c\x01\0\0\0\x02\0\0\x01\x02\xff\xff\xff\xff", 16));
   const auto table = open_table(x + ",digit=" + y + "," + wide);
-  EXPECT_THAT(read<float>(*table, "x"), ElementsAre(1, 2, 3, 4, 5, 6));
-  EXPECT_THAT(read<std::uint8_t>(*table, "digit"), ElementsAre(7, 9));
-  EXPECT_THAT(read<std::int32_t>(*table, "wide-idx1"), ElementsAre(258, -1));
+  EXPECT_THAT(read_column<float>(*table, "x"), ElementsAre(1, 2, 3, 4, 5, 6));
+  EXPECT_THAT(read_column<std::uint8_t>(*table, "digit"), ElementsAre(7, 9));
+  EXPECT_THAT(read_column<std::int32_t>(*table, "wide-idx1"), ElementsAre(258, -1));
   EXPECT_THAT(refusal(x + "," + x), HasSubstr("second column x"));
   EXPECT_THAT(refusal(x + "," + write_hdf5("five.h5", 5)), HasSubstr("five.h5 has 5 rows, and"));
   npy.resize(npy.size() - 1);
@@ -155,7 +217,7 @@ TEST_F(Tables, PackedIdxFilesAreReadToTheirChecksum) {
   const std::string idx = std::string("\0\0\x08\x02\0\0\0\x14\0\0\0\x08", 12) + std::string(160, 'x');
   const auto file = write("images.gz", "");
   write_gzip(file, idx);
-  EXPECT_EQ(read<std::uint8_t>(*open_table(file), "images").size(), 160u);
+  EXPECT_EQ(read_column<std::uint8_t>(*open_table(file), "images").size(), 160u);
   const auto packed = read_bytes(file);
   for (std::size_t size = 2; size < packed.size(); ++size) {
     SCOPED_TRACE(size);
@@ -183,8 +245,8 @@ TEST_F(Tables, Hdf5HasOnlyTheColumnsAskedFor) {
 TEST_F(Tables, Hdf5IsFoundBehindAUserBlock) {
   const auto path = write_hdf5("t.h5", 7);
   const auto behind = write("behind", std::string(512, '#') + read_bytes(path));
-  EXPECT_THAT(read<float>(*open_table(behind), "x"),
-              testing::ElementsAreArray(read<float>(*open_table(path), "x")));
+  EXPECT_THAT(read_column<float>(*open_table(behind), "x"),
+              testing::ElementsAreArray(read_column<float>(*open_table(path), "x")));
 }
 
 // The numbers of such headers multiply to 0 in 64 bits.
@@ -238,8 +300,8 @@ TEST_F(Tables, ASplitHasEachRowOnce) {
     const auto rows = write_rows(*whole, part, folder_ / "part.h5");
     const auto written = open_table((folder_ / "part.h5").string());
     EXPECT_EQ(written->rows(), rows);
-    const auto x = read<float>(*written, "x");
-    const auto labels = read<std::int64_t>(*written, "label");
+    const auto x = read_column<float>(*written, "x");
+    const auto labels = read_column<std::int64_t>(*written, "label");
     for (std::size_t row = 0; row < labels.size(); ++row) {
       EXPECT_EQ(static_cast<std::int64_t>(x[3 * row]) / 10 % 10, labels[row]);
       seen.push_back(x[3 * row]);
@@ -267,7 +329,7 @@ TEST_F(Tables, ASplitKeepsTheTypes) {
   const auto written = open_table((folder_ / "part.h5").string());
   EXPECT_EQ(written->columns()[written->index_of("b")].dtype, DType::bfloat16);
   EXPECT_EQ(written->columns()[written->index_of("h")].dtype, DType::float16);
-  EXPECT_THAT(read<std::uint16_t>(*written, "b"), testing::UnorderedElementsAreArray(bits));
+  EXPECT_THAT(read_column<std::uint16_t>(*written, "b"), testing::UnorderedElementsAreArray(bits));
 }
 
 }  // namespace

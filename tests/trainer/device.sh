@@ -5,7 +5,7 @@ source "$(dirname "$0")/common.sh"
 options=(--model mlp --data synthetic --synthetic-samples 64 --timeline off)
 
 refused 64 "--device cuda cannot be used: .*; use --device cpu" "${options[@]}" --run-dir x --device cuda
-FARANDOLE_CUDA_LIBRARY=/nowhere/libcudart.so refused 64 "/nowhere/libcudart.so cannot be loaded|built without the headers" \
+FARANDOLE_CUDA_LIBRARY=/proc/nowhere/libcudart.so refused 64 "/proc/nowhere/libcudart.so cannot be loaded|built without the headers" \
   "${options[@]}" --run-dir x --device cuda
 refused 64 "--device cannot be 'gpu'; it is one of cpu, cuda, auto" "${options[@]}" --run-dir x --device gpu
 refused 64 "work on CPUs only; use --device cpu" "${options[@]}" --run-dir x --device auto --compression float16

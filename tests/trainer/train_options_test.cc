@@ -16,7 +16,7 @@ namespace {
 std::string refusal(const std::string& name, const std::string& value) {
   TrainOptions options;
   const auto option = "--" + name;
-  const char* argv[] = {"train",   "--data", "synthetic",    "--run-dir",  "/nowhere",
+  const char* argv[] = {"train",   "--data", "synthetic",    "--run-dir",  "/proc/nowhere",
                         "--model", "mlp",    option.c_str(), value.c_str()};
   try {
     train_option_parser(options, {}).parse(std::size(argv), argv);

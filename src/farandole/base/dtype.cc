@@ -1,6 +1,8 @@
 #include "farandole/base/dtype.h"
 
 #include <array>
+#include <bit>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 
@@ -38,7 +40,44 @@ template <typename Bits>
   return finite;
 }
 
+template <typename Value>
+Value value_at(const std::byte* at) {
+  Value value;
+  std::memcpy(&value, at, sizeof value);
+  return value;
+}
+
+double half_value(std::uint16_t bits) {
+  const int exponent = bits >> 10 & 31, fraction = bits & 1023;
+  const double size = exponent == 31  ? (fraction == 0 ? HUGE_VAL : std::nan(""))
+                      : exponent == 0 ? std::ldexp(fraction, -24)
+                                      : std::ldexp(fraction + 1024, exponent - 25);
+  return (bits & 0x8000) != 0 ? -size : size;
+}
+
 }  // namespace
+
+double number_at(const std::byte* at, DType dtype) {
+  switch (dtype) {
+    case DType::float16:
+      return half_value(value_at<std::uint16_t>(at));
+    case DType::bfloat16:
+      return std::bit_cast<float>(std::uint32_t{value_at<std::uint16_t>(at)} << 16);
+    case DType::float32:
+      return value_at<float>(at);
+    case DType::float64:
+      return value_at<double>(at);
+    case DType::int32:
+      return value_at<std::int32_t>(at);
+    case DType::int64:
+      return static_cast<double>(value_at<std::int64_t>(at));
+    case DType::uint8:
+      return value_at<std::uint8_t>(at);
+    case DType::boolean:
+      return value_at<std::uint8_t>(at) != 0 ? 1 : 0;
+  }
+  return std::nan("");
+}
 
 FARANDOLE_WIDEST_VECTORS
 bool has_only_finite(std::span<const std::byte> bytes, DType dtype) {

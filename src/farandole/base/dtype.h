@@ -38,6 +38,9 @@ constexpr std::string_view name_of(DType dtype) {
   return index < std::size(names) ? names[index] : "unknown";
 }
 
+// The number that lies at `at`, in any alignment. A whole number of more than 53 bits loses its last ones.
+double number_at(const std::byte* at, DType dtype);
+
 // True if no number is a NaN or an infinity. Integers always are finite. `bytes` may have any alignment.
 bool has_only_finite(std::span<const std::byte> bytes, DType dtype);
 

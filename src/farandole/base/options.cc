@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <fstream>
 #include <iostream>
 #include <numeric>
@@ -135,10 +136,11 @@ std::filesystem::path profile_file(const std::string& name, const std::filesyste
   for (const auto& entry : std::filesystem::directory_iterator(folder, ignored))
     if (entry.path().extension() == ".ini") known.push_back(entry.path().stem());
   std::sort(known.begin(), known.end());
-  std::string list;
-  for (const auto& profile : known) list += (list.empty() ? "" : ", ") + profile;
-  throw UserError("no profile '" + name + "'" + did_you_mean(name, known, "") + " (the profiles in " +
-                  folder.string() + " are " + list + "; a path of a file is also possible)");
+  const auto list = known.empty()
+                        ? fmt::format("there are no profiles in {}", folder.string())
+                        : fmt::format("the profiles in {} are {}", folder.string(), fmt::join(known, ", "));
+  throw UserError(fmt::format("no profile '{}'{} ({}; a path of a file is also possible)", name,
+                              did_you_mean(name, known, ""), list));
 }
 
 void read_profile(const std::filesystem::path& file, const OptionParser& parser, po::variables_map& found,
@@ -232,12 +234,12 @@ void read_profiles(const std::vector<std::string>& names, const OptionParser& pa
                    po::variables_map& found, Origins& origins) {
   for (auto name = names.rbegin(); name != names.rend(); ++name)
     read_profile(profile_file(*name, parser.profiles), parser, found, origins);
-  const auto site = site_file();
-  if (std::filesystem::is_regular_file(site))
-    read_profile(site, parser, found, origins);
-  else if (!variable("FARANDOLE_PROFILE_PATH").empty() && !std::filesystem::is_directory(site.parent_path()))
-    throw UserError("FARANDOLE_PROFILE_PATH is " + variable("FARANDOLE_PROFILE_PATH") +
+  if (const auto place = variable("FARANDOLE_PROFILE_PATH");
+      !place.empty() && !std::filesystem::exists(place))
+    throw UserError("FARANDOLE_PROFILE_PATH is " + place +
                     ", which does not exist; name a profile, or a folder of profiles");
+  if (const auto site = site_file(); std::filesystem::is_regular_file(site))
+    read_profile(site, parser, found, origins);
 }
 
 void read_environment(const OptionParser& parser, int style, po::variables_map& found, Origins& origins) {

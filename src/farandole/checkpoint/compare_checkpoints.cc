@@ -1,6 +1,5 @@
 #include "farandole/checkpoint/compare_checkpoints.h"
 
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <fmt/format.h>
@@ -13,40 +12,6 @@
 
 namespace farandole {
 namespace {
-
-double from_half(std::uint16_t bits) {
-  const int exponent = (bits >> 10) & 0x1f, fraction = bits & 0x3ff;
-  double value = exponent == 0      ? std::ldexp(fraction, -24)
-                 : exponent == 0x1f ? (fraction == 0 ? INFINITY : NAN)
-                                    : std::ldexp(1024 + fraction, exponent - 25);
-  return (bits & 0x8000) != 0 ? -value : value;
-}
-
-template <class T>
-T load(const std::byte* at) {
-  T value;
-  std::memcpy(&value, at, sizeof value);
-  return value;
-}
-
-double number_at(const std::byte* at, DType dtype) {
-  switch (dtype) {
-    case DType::float16:
-      return from_half(load<std::uint16_t>(at));
-    case DType::bfloat16:
-      return std::bit_cast<float>(std::uint32_t{load<std::uint16_t>(at)} << 16);
-    case DType::float32:
-      return load<float>(at);
-    case DType::float64:
-      return load<double>(at);
-    case DType::int32:
-      return load<std::int32_t>(at);
-    case DType::int64:
-      return static_cast<double>(load<std::int64_t>(at));
-    default:
-      return load<std::uint8_t>(at);
-  }
-}
 
 std::string type_of(const Array& array) {
   return fmt::format("{} [{}]", name_of(array.dtype), fmt::join(array.shape, ", "));

@@ -16,6 +16,7 @@
 
 #include "farandole/base/files/file_bytes.h"
 #include "farandole/checkpoint/hdf5_handle.h"
+#include "farandole/checkpoint/hdf5_links.h"
 #include "farandole/checkpoint/hdf5_types.h"
 #include "farandole/checkpoint/snapshot.h"
 
@@ -38,7 +39,7 @@ struct Hdf5File::Impl {
   void copy_image();
 
   Hdf5Handle open_object(const std::string& path) const;
-  // The value of a fixed-length string attribute; std::nullopt if it does not exist or has another type.
+  // The value of a string attribute; std::nullopt if it does not exist or has another type.
   std::optional<std::string> string_attribute(hid_t object, const std::string& name) const;
 };
 
@@ -71,9 +72,6 @@ constexpr std::size_t writeback_bytes = std::size_t{8} << 20;  // a multiple of 
 
 Hdf5Handle access_properties(const Hdf5Check& check) {
   auto access = check(H5Pcreate(H5P_FILE_ACCESS), H5Pclose, "H5Pcreate");
-  // The format of 1.8 has checksums in all metadata. Later formats add nothing that is used here.
-  check(H5Pset_libver_bounds(access.get(), H5F_LIBVER_V18, H5F_LIBVER_V18), "H5Pset_libver_bounds");
-  check(H5Pset_alignment(access.get(), large_bytes, alignment_bytes), "H5Pset_alignment");
   check(H5Pset_fclose_degree(access.get(), H5F_CLOSE_STRONG), "H5Pset_fclose_degree");
   // Parallel file systems are often mounted without flock. Files are published by rename, so
   // no lock is needed.
@@ -141,27 +139,6 @@ void write_string_attribute(hid_t object, const std::string& name, std::string_v
   const auto type = string_type(value.size(), check);
   const std::string bytes(value.empty() ? std::string_view("\0", 1) : value);
   write_attribute(object, name, type.get(), bytes.data(), check);
-}
-
-using SeeDataset = std::function<void(const std::string& path, Hdf5Handle)>;
-
-void visit_group(hid_t group, const std::string& prefix, const Hdf5Check& check, int depth,
-                 const SeeDataset& see) {
-  if (depth > 64) check.fail("group " + prefix, "groups are nested too deep");
-  std::vector<std::string> names;
-  const auto append = [](hid_t, const char* name, const auto*, void* list) -> herr_t {
-    static_cast<std::vector<std::string>*>(list)->emplace_back(name);
-    return 0;
-  };
-  check(H5Literate(group, H5_INDEX_NAME, H5_ITER_NATIVE, nullptr, append, &names),
-        "list group " + prefix + "/");
-  for (const auto& name : names) {
-    const auto path = prefix + "/" + name;
-    auto object = check(H5Oopen(group, name.c_str(), H5P_DEFAULT), H5Oclose, "open " + path);
-    const auto type = H5Iget_type(object.get());
-    if (type == H5I_GROUP) visit_group(object.get(), path, check, depth + 1, see);
-    if (type == H5I_DATASET) see(path, std::move(object));
-  }
 }
 
 std::vector<std::int64_t> shape_of(hid_t space, const Hdf5Check& check) {
@@ -233,7 +210,6 @@ std::shared_ptr<const Hdf5Dataset::Impl> describe_dataset(std::shared_ptr<const 
   impl->dataset = std::move(dataset);
   const hid_t id = impl->dataset.get();
   const auto space = check(H5Dget_space(id), H5Sclose, "H5Dget_space");
-  if (H5Sget_simple_extent_type(space.get()) == H5S_NULL) check.fail("data set " + path, "it has no values");
   impl->shape = shape_of(space.get(), check);
   const auto layout = layout_of(id, impl->shape.size(), check);
   impl->chunk_rows = layout.chunk_rows;
@@ -258,7 +234,7 @@ std::shared_ptr<const Hdf5Dataset::Impl> describe_dataset(std::shared_ptr<const 
 }  // namespace
 
 Hdf5Handle Hdf5File::Impl::open_object(const std::string& path) const {
-  return check(H5Oopen(file.get(), path.c_str(), H5P_DEFAULT), H5Oclose, "open " + path);
+  return check(open_within(file.get(), path), H5Oclose, "open " + path);
 }
 
 void Hdf5File::Impl::write(std::uint64_t offset, std::span<const std::byte> bytes, const SeePiece& see) {
@@ -301,6 +277,9 @@ Hdf5File Hdf5File::create(const std::filesystem::path& path, std::size_t metadat
   RawData raw(path.string(), O_RDWR | O_CREAT | O_TRUNC);
   auto image = std::make_unique<std::vector<std::byte>>();
   const auto access = access_properties(check);
+  // The format of 1.8 has checksums in all metadata. Later formats add nothing that is used here.
+  check(H5Pset_libver_bounds(access.get(), H5F_LIBVER_V18, H5F_LIBVER_V18), "H5Pset_libver_bounds");
+  check(H5Pset_alignment(access.get(), large_bytes, alignment_bytes), "H5Pset_alignment");
   keep_in(*image, metadata_bytes, access.get(), check);
   auto file = check(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.get()), H5Fclose, "create");
   return Hdf5File(
@@ -383,32 +362,46 @@ void Hdf5File::close() {
 }
 
 std::vector<std::string> Hdf5File::list() const {
-  const Hdf5Lock lock;
   std::vector<std::string> found;
-  visit_group(impl_->open_object("/").get(), "", impl_->check, 0,
-              [&](const std::string& path, const Hdf5Handle&) { found.push_back(path); });
-  std::sort(found.begin(), found.end());
+  for (const auto& dataset : datasets()) found.push_back(dataset.path());
   return found;
 }
 
 std::vector<Hdf5Dataset> Hdf5File::datasets() const {
+  std::vector<Hdf5Problem> problems;
+  auto found = datasets(problems);
+  if (!problems.empty()) impl_->check.fail(problems.front().path, problems.front().reason);
+  return found;
+}
+
+std::vector<Hdf5Dataset> Hdf5File::datasets(std::vector<Hdf5Problem>& problems) const {
   const Hdf5Lock lock;
   std::vector<Hdf5Dataset> found;
-  visit_group(impl_->open_object("/").get(), "", impl_->check, 0,
-              [&](const std::string& path, Hdf5Handle dataset) {
-                found.push_back(Hdf5Dataset(describe_dataset(impl_, std::move(dataset), path)));
-              });
+  auto objects = find_objects(impl_->file.get(), impl_->check);
+  problems = std::move(objects.problems);
+  for (auto& [path, dataset] : objects.datasets) {
+    try {
+      if (auto problem = problem_of(dataset.get(), path, impl_->check))
+        problems.push_back(*std::move(problem));
+      else
+        found.push_back(Hdf5Dataset(describe_dataset(impl_, std::move(dataset), path)));
+    } catch (const Error& error) {
+      problems.push_back({path, error.what(), true});
+    }
+  }
   std::ranges::sort(found, {}, &Hdf5Dataset::path);
+  std::ranges::sort(problems, {}, &Hdf5Problem::path);
   return found;
 }
 
 bool Hdf5File::contains(const std::string& path) const {
   const Hdf5Lock lock;
+  const auto access = links_within_the_file(impl_->check);
   // HDF5 requires that each group of the path is checked before the last name.
   for (auto end = path.find('/', 1);; end = path.find('/', end + 1)) {
     const auto part = path.substr(0, end);
     if (part.size() > 1 &&
-        impl_->check(H5Lexists(impl_->file.get(), part.c_str(), H5P_DEFAULT), "look up " + part) == 0)
+        impl_->check(H5Lexists(impl_->file.get(), part.c_str(), access.get()), "look up " + part) == 0)
       return false;
     if (end == path.npos) return true;
   }
@@ -417,13 +410,16 @@ bool Hdf5File::contains(const std::string& path) const {
 Hdf5Dataset Hdf5File::dataset(const std::string& path) const {
   const Hdf5Lock lock;
   const auto& check = impl_->check;
-  const auto open = [&] { return H5Dopen2(impl_->file.get(), path.c_str(), H5P_DEFAULT); };
-  auto opened = open();
+  auto opened = open_within(impl_->file.get(), path);
   if (opened < 0) {  // Why is asked only then, because it takes as long as to open.
     if (!contains(path)) throw UserError(check.file() + " has no data set " + path);
-    opened = open();
+    opened = open_within(impl_->file.get(), path);
   }
-  return Hdf5Dataset(describe_dataset(impl_, check(opened, H5Dclose, "open data set " + path), path));
+  auto dataset = check(opened, H5Oclose, "open data set " + path);
+  if (H5Iget_type(dataset.get()) != H5I_DATASET) check.fail(path, "it is no data set");
+  if (const auto problem = problem_of(dataset.get(), path, check))
+    check.fail("data set " + path, problem->reason);
+  return Hdf5Dataset(describe_dataset(impl_, std::move(dataset), path));
 }
 
 std::size_t Hdf5Dataset::Impl::elements(std::int64_t rows) const {
@@ -572,7 +568,14 @@ std::optional<std::string> Hdf5File::Impl::string_attribute(hid_t object, const 
   const auto attribute = open_attribute(object, name, H5T_STRING, check);
   if (attribute.get() < 0) return std::nullopt;
   const auto type = check(H5Aget_type(attribute.get()), H5Tclose, "H5Aget_type");
-  if (check(H5Tis_variable_str(type.get()), "H5Tis_variable_str") > 0) return std::nullopt;
+  if (check(H5Tis_variable_str(type.get()), "H5Tis_variable_str") > 0) {
+    const auto space = check(H5Aget_space(attribute.get()), H5Sclose, "H5Aget_space");
+    char* text = nullptr;
+    check(H5Aread(attribute.get(), type.get(), &text), "read attribute " + name);
+    const std::string copy = text == nullptr ? "" : text;
+    check(H5Dvlen_reclaim(type.get(), space.get(), H5P_DEFAULT, &text), "H5Dvlen_reclaim");
+    return copy;
+  }
   std::string value(H5Tget_size(type.get()), '\0');
   check(H5Aread(attribute.get(), type.get(), value.data()), "read attribute " + name);
   value.resize(value.find_last_not_of('\0') + 1);

@@ -67,6 +67,14 @@ class Hdf5Dataset {
   std::shared_ptr<const Impl> impl_;
 };
 
+// An object of a file that cannot be read.
+struct Hdf5Problem {
+  std::string path;
+  std::string reason;      // A sentence about it: "it has no values".
+  bool damaged = false;    // Otherwise, what is wrong is the reader's or the user's.
+  bool elsewhere = false;  // Its values are in another file.
+};
+
 class Hdf5File {
  public:
   struct Impl;
@@ -96,8 +104,10 @@ class Hdf5File {
   void close();  // writes everything without fsync; without close() there is no valid HDF5 file
 
   // --- Reading. Throws: CorruptInput if the file is damaged. ---
-  std::vector<std::string> list() const;               // absolute paths of all data sets, sorted
-  std::vector<Hdf5Dataset> datasets() const;           // all data sets, sorted by their paths
+  std::vector<std::string> list() const;      // absolute paths of all data sets, sorted
+  std::vector<Hdf5Dataset> datasets() const;  // all data sets, sorted by their paths
+  // The same of a user's file, in which not all must be readable. Links to other files are not followed.
+  std::vector<Hdf5Dataset> datasets(std::vector<Hdf5Problem>& problems) const;
   bool contains(const std::string& path) const;        // true for data sets and groups
   Hdf5Dataset dataset(const std::string& path) const;  // throws UserError if it does not exist
   // std::nullopt if the attribute does not exist or has another type.

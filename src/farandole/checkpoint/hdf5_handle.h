@@ -59,10 +59,10 @@ class Hdf5Check {
   }
   [[noreturn]] void fail(std::string_view what, std::string_view reason) const;
   const std::string& file() const { return file_; }
-
- private:
+  // HDF5's description of what has just failed.
   static std::string error_stack();
 
+ private:
   std::string file_;
   ExitCode exit_code_;
 };

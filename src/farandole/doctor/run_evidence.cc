@@ -7,7 +7,6 @@
 #include <fstream>
 #include <iterator>
 #include <map>
-#include <sstream>
 #include <string>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -255,12 +254,16 @@ class Gatherer {
   }
 
   void read_progress() {
-    std::istringstream metrics(contents_of(run_.folder / "metrics.jsonl"));
-    for (std::string line; std::getline(metrics, line);) {
-      const auto json = try_parse_json(line);
-      if (!json.is_object()) continue;
-      if (const auto step = json.find("step"); step != json.end() && step->is_number_integer())
-        run_.last_step = step->get<std::int64_t>();
+    constexpr std::uint64_t last_bytes = std::uint64_t{1} << 20;
+    try {
+      farandole::read_lines(run_.folder / "metrics.jsonl", last_bytes, [&](std::string_view line) {
+        const auto json = try_parse_json(line);
+        if (!json.is_object()) return;
+        if (const auto step = json.find("step"); step != json.end() && step->is_number_integer())
+          run_.last_step = step->get<std::int64_t>();
+      });
+    } catch (const Error& error) {
+      run_.troubles.emplace_back(error.what());
     }
     for (const auto& file : files_in(run_.folder / "checkpoints"))
       if (const auto step = step_of_checkpoint(file))

@@ -51,7 +51,7 @@ class Transformation {
                  TableFormat format)
       : record_(find_fit(run.parent_path(), run.filename())),
         trained_(trained_options(record_)),
-        table_(open_table(files)),
+        table_(open_table(files, columns_of(features_of(trained_)), OtherColumns::kept)),
         names_texts_(format == TableFormat::hdf5),
         model_(run / "model.pt"),
         tensors_(*table_, trained_, /*with_labels=*/false) {
@@ -75,6 +75,8 @@ class Transformation {
 
   // Returns where in the file each column begins. Columns that are no numbers are written now.
   std::vector<std::uint64_t> create(const std::string& files, const fs::path& file) const {
+    for (const auto& warning : table_->warnings()) log_warning("{}", warning);
+    warn_of_unusable_columns(*table_);
     if (fs::exists(files) && is_hdf5(files))
       return create_table_file(file, columns_, table_->rows(), files, table_->other_columns());
     auto columns = columns_;
@@ -115,6 +117,12 @@ class Transformation {
   static EstimatorOptions trained_options(const FitRecord& record) {
     auto options = options_from_json(record.options);
     options.nan = "keep";  // Every row of the table stays.
+    return options;
+  }
+
+  // The table need not have the labels.
+  static EstimatorOptions features_of(EstimatorOptions options) {
+    options.labels.clear();
     return options;
   }
 
@@ -304,7 +312,9 @@ Evaluation evaluate_on_rank(Session& session, const std::filesystem::path& own_r
     trained = options_from_json(record.options);
     std::vector<std::string> texts;
     for (const auto& [label, names] : record.classes) texts.push_back(label);
-    table = number_classes(open_table(files), texts, record.classes);
+    table = number_classes(open_table(files, columns_of(trained)), texts, record.classes);
+    if (session.rank() == 0)
+      for (const auto& warning : table->warnings()) log_warning("{}", warning);
     model = std::make_unique<ModelWithLosses>(run / "model.pt", *table, trained, torch::kCPU, record.classes);
     model->model().train(false);
     scores = std::make_unique<Scores>(ScoreOptions{trained.labels, model->classifies(), options.metrics,

@@ -236,6 +236,8 @@ std::optional<FitArguments> parse_fit(int argc, const char* const* argv) {
       "validation-batch-size", po::value(&o.validation_batch)->default_value(0),
       "rows per rank and batch in validation; 0: as --batch-size")(
       "accumulate", po::value(&o.accumulate)->default_value(o.accumulate), "backward passes per step")(
+      "drop-last", po::bool_switch(&o.drop_last),
+      "leave out the last rows of an epoch that do not fill a batch on every rank")(
       "train-steps", po::value(&o.train_steps)->default_value(0),
       "largest number of steps of an epoch; 0: all rows")(
       "validation-steps", po::value(&o.validation_steps)->default_value(0),

@@ -58,6 +58,7 @@ struct EstimatorOptions {
   std::int64_t batch = 32;            // Rows per rank and backward pass.
   std::int64_t validation_batch = 0;  // 0: as batch.
   int accumulate = 1;                 // Backward passes per step.
+  bool drop_last = false;             // Leaves out the rows of an epoch that fill no batch on every rank.
   std::int64_t train_steps = 0;       // Optimizer steps per epoch at most; 0: all rows.
   std::int64_t validation_steps = 0;  // Batches per rank and validation at most; 0: all rows.
   double validation = 0;              // Fraction of the rows, chosen at random, that is only validated on.

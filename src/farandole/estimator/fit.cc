@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 
+#include "farandole/base/log.h"
 #include "farandole/base/text/json.h"
 #include "farandole/estimator/table_training.h"
 #include "farandole/train/session_internals.h"
@@ -65,9 +66,10 @@ ExitCode fit_on_rank(Session& session, const EstimatorOptions& options, const st
   std::string shared_classes;
   session.use_device(options.device);
   session.together([&] {
-    table = open_table(files);
+    table = open_table(files, columns_of(options));
     if (session.rank() != 0) return;
     table = number_classes(table, options.labels, classes);
+    for (const auto& warning : table->warnings()) log_warning("{}", warning);
     shared_classes = exact_json_text(classes);
   });
   session.broadcast(shared_classes);

@@ -22,11 +22,13 @@ ModelWithLosses::ModelWithLosses(const std::filesystem::path& model, const DataT
   for (std::size_t i = 0; i < options.labels.size(); ++i) {
     losses_.emplace_back(options.losses.size() == 1 ? options.losses.front() : options.losses.at(i), "loss",
                          device);
-    if (classes_.contains(options.labels[i]) && losses_.back().compares_numbers())
-      throw UserError(
-          fmt::format("column {} of {} holds texts, which are classes, and --loss {} compares numbers; use "
-                      "--loss cross_entropy or nll, or another label",
-                      options.labels[i], table.source(), losses_.back().name()));
+    if (classes_.contains(options.labels[i]) && losses_.back().compares_numbers()) {
+      const auto text = table.first_text(options.labels[i]);
+      throw UserError(fmt::format(
+          "column {} of {} holds texts, which are classes, and --loss {} compares numbers{}; use "
+          "--loss cross_entropy or nll, or another label",
+          options.labels[i], table.source(), losses_.back().name(), text.empty() ? "" : ": " + text));
+    }
   }
 }
 
@@ -131,9 +133,9 @@ torch::Tensor LossFunction::of_rows(const torch::Tensor& output, const torch::Te
     try {
       result = script_->forward({output, label});
     } catch (const std::exception& error) {
-      throw UserError(fmt::format("{} does not accept outputs of shape [{}] and labels of shape [{}]: {}",
-                                  name_, fmt::join(output.sizes().vec(), ", "),
-                                  fmt::join(label.sizes().vec(), ", "), brief(error)));
+      throw UserError(fmt::format("{} failed on outputs of shape [{}] and labels of shape [{}]: {}", name_,
+                                  fmt::join(output.sizes().vec(), ", "), fmt::join(label.sizes().vec(), ", "),
+                                  brief(error)));
     }
     if (!result.isTensor())
       throw UserError(fmt::format("{} returns a {}, not a tensor", name_, result.tagKind()));

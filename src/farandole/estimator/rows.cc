@@ -57,6 +57,17 @@ Feature Feature::parse(const std::string& text) {
   return feature;
 }
 
+std::vector<std::string> columns_of(const EstimatorOptions& options) {
+  auto columns = options.labels;
+  for (const auto& text : options.features) {
+    const auto feature = Feature::parse(text);
+    columns.insert(columns.end(), feature.columns.begin(), feature.columns.end());
+  }
+  for (const auto& name : {options.sample_weight, options.validation_column})
+    if (!name.empty()) columns.push_back(name);
+  return columns;
+}
+
 std::string SkippedRows::describe() const {
   return fmt::format(
       "{} of {} rows were left out because of a NaN (--nan skip), most of them because of column {} ({} row{})",

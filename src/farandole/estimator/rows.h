@@ -32,6 +32,9 @@ struct Feature {
   static Feature parse(const std::string& text);
 };
 
+// The columns of the table that a fit reads.
+std::vector<std::string> columns_of(const EstimatorOptions& options);
+
 // The rows that were left out because of a NaN.
 struct SkippedRows {
   std::int64_t rows = 0, all = 0;  // All: those with them.

@@ -7,6 +7,7 @@
 #include <string>
 #include <torch/nn/module.h>
 #include <torch/script.h>
+#include <utility>
 #include <vector>
 
 namespace farandole {
@@ -18,6 +19,8 @@ torch::jit::Module load_script(const std::string& file, torch::Device device, co
 
 class ScriptModel {
  public:
+  using TiedNames = std::vector<std::pair<std::string, std::string>>;
+
   // Throws: UserError if the file does not exist; as load_script().
   explicit ScriptModel(const std::filesystem::path& file, torch::Device device = torch::kCPU);
 
@@ -25,7 +28,10 @@ class ScriptModel {
   // Throws: UserError if the model does not accept the inputs or returns something else.
   std::vector<torch::Tensor> forward(const std::vector<torch::Tensor>& inputs, std::size_t outputs);
   void train(bool on) { script_.train(on); }
-  // Returns the parameters and buffers of the script under their names; they share memory with it.
+  // Says why a forward pass in training fails on these inputs; "" if it does not. Changes nothing.
+  std::string why_not_trained_on(const std::vector<torch::Tensor>& inputs) const;
+  // Returns the parameters and buffers of the script under their names; they share memory with it. A
+  // parameter with several names (tied weights) is there once, under the first.
   torch::nn::Module& module() { return *view_; }
   // Throws: UserError if there are none.
   std::vector<torch::Tensor> trained_parameters();
@@ -41,6 +47,7 @@ class ScriptModel {
   std::string file_;
   torch::jit::Module script_;
   std::shared_ptr<torch::nn::Module> view_;
+  TiedNames tied_;  // Further names of parameters, and the first name of each.
 };
 
 // Returns the sentence of an error of LibTorch that says what is wrong, without its stacks.

@@ -149,6 +149,7 @@ Json options_to_json(const EstimatorOptions& o) {
   if (o.device != "cpu") json["device"] = o.device;
   if (o.precision != "float32") json["precision"] = o.precision;
   if (o.clip_norm != 0) json["clip_norm"] = o.clip_norm;
+  if (o.drop_last) json["drop_last"] = true;
   if (o.on_nonfinite != "stop") json["on_nonfinite"] = o.on_nonfinite;
   return json;
 }

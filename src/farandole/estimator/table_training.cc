@@ -60,6 +60,37 @@ void print(const EpochResult& result) {
   std::fflush(stdout);
 }
 
+// Whether a rank has a batch of one row, which batch normalization cannot train on.
+bool has_batch_of_one_row(std::int64_t rows, std::int64_t ranks, const EstimatorOptions& options) {
+  const auto limit = options.train_steps * options.accumulate;
+  const auto ends_with_one = [&](std::int64_t own) {
+    const auto passes = (own + options.batch - 1) / options.batch;
+    return own % options.batch == 1 && !options.drop_last && (limit == 0 || passes <= limit);
+  };
+  return options.batch == 1 || ends_with_one(rows / ranks) ||
+         (rows % ranks > 0 && ends_with_one(rows / ranks + 1));
+}
+
+// Throws: UserError if the model cannot train on a batch of one row, which the last of an epoch may be.
+void check_batch_of_one_row(ModelWithLosses& model, const DataTable& table, const RowSelection& rows,
+                            const EstimatorOptions& options) {
+  const auto reason_for = [&](std::int64_t count) -> std::string {
+    TableReader reader(table, rows, {.columns = model.tensors().columns(), .batch = count, .shuffle = false});
+    reader.start(0);
+    while (auto batch = reader.next())
+      if (const auto taken = model.take(*std::move(batch)); taken.size() == count)
+        return model.model().why_not_trained_on(taken.inputs);
+    return "";
+  };
+  const auto reason = reason_for(1);
+  if (reason.empty() || !reason_for(2).empty()) return;  // The first step will tell.
+  throw UserError(fmt::format(
+      "{} does not train on a batch of one row, which {} ({}); choose another --batch-size{}",
+      model.model().file(),
+      options.batch == 1 ? "--batch-size 1 asks for" : "the last batch of each epoch would be on a rank",
+      reason, options.batch == 1 ? "" : ", or leave out the last rows with --drop-last"));
+}
+
 }  // namespace
 
 FitRows split_rows(const DataTable& table, const EstimatorOptions& options) {
@@ -88,6 +119,11 @@ void check_fit(ModelWithLosses& model, const DataTable& table, const EstimatorOp
   if (reader.selected_rows() < ranks)
     throw UserError(fmt::format("{} has {} rows to train on for {} ranks; use fewer ranks or more rows",
                                 table.source(), reader.selected_rows(), ranks));
+  if (options.drop_last && reader.selected_rows() / ranks < options.batch)
+    throw UserError(
+        fmt::format("{} has {} rows to train on, which fill no batch of {} rows on {} rank{}; use a "
+                    "smaller --batch-size, or leave out --drop-last",
+                    table.source(), reader.selected_rows(), options.batch, ranks, ranks == 1 ? "" : "s"));
   if (validation && validation->count(0, table.rows()) == 0)
     throw UserError(fmt::format("{} has no rows to validate on", table.source()));
   const torch::NoGradGuard no_grad;
@@ -95,6 +131,8 @@ void check_fit(ModelWithLosses& model, const DataTable& table, const EstimatorOp
   reader.start(0);
   Scores scores({options.labels, model.classifies(), options.metrics, options.metric_functions});
   scores.add(model, reader, 1);
+  if (has_batch_of_one_row(reader.selected_rows(), ranks, options))
+    check_batch_of_one_row(model, table, training, options);
 }
 
 FitProgress FitProgress::from(const Snapshot& snapshot) {
@@ -144,7 +182,7 @@ TableTraining::TableTraining(Session& session, const EstimatorOptions& options, 
                .seed = options.seed,
                .rank = session.rank(),
                .world_size = session.size()}),
-      whole_(passes_at_most(reader_.batches())),
+      whole_(passes_after(0)),
       loss_sum_(torch::zeros({}, torch::dtype(torch::kFloat64).device(session.device()))) {
   model_.model().train(true);
   model_.tensors().forget_skipped();  // Of check_fit().
@@ -158,7 +196,8 @@ TableTraining::TableTraining(Session& session, const EstimatorOptions& options, 
                          .world_size = session.size()});
 }
 
-std::int64_t TableTraining::passes_at_most(std::int64_t passes) const {
+std::int64_t TableTraining::passes_after(std::int64_t done) const {
+  const auto passes = done + (options_.drop_last ? reader_.full_batches() : reader_.batches());
   const auto limit = options_.train_steps * options_.accumulate;
   return limit > 0 ? std::min(limit, passes) : passes;
 }
@@ -171,7 +210,7 @@ void TableTraining::begin_epoch(std::int64_t epoch) {
   const auto progress = std::exchange(resumed_, std::nullopt).value_or(FitProgress());
   reader_.start(epoch, progress.done);
   passes_done_ = passes_before_ = progress.passes;
-  passes_ = passes_at_most(passes_done_ + reader_.batches());
+  passes_ = passes_after(passes_done_);
   loss_sum_.fill_(progress.loss * static_cast<double>(progress.steps));
   loss_steps_ = progress.steps;
   if (!options_.metrics.empty() || !options_.metric_functions.empty()) scores_.emplace(score_options());

@@ -81,7 +81,8 @@ class TableTraining final : public TrainingData, public Objective {
     double weight = 1;
     bool scored = false;  // Its training metrics are in the sums.
   };
-  std::int64_t passes_at_most(std::int64_t passes) const;
+  // Batches of each rank in this epoch, of which so many are done, after the reader was started.
+  std::int64_t passes_after(std::int64_t done) const;
   SampleOrder order() const { return {reader_.selected_rows(), reader_.order_hash(), options_.seed}; }
   ScoreOptions score_options() const;
   double mean_loss();

@@ -7,6 +7,7 @@
 
 #include "farandole/base/error.h"
 #include "farandole/base/text/json.h"
+#include "farandole/base/text/parse_number.h"
 
 namespace farandole {
 namespace {
@@ -18,8 +19,7 @@ class NumberedTable final : public DataTable {
  public:
   explicit NumberedTable(std::shared_ptr<const DataTable> table) : table_(std::move(table)) {
     columns_ = table_->columns();
-    other_columns_ = table_->other_columns();
-    unused_columns_ = table_->unused_columns();
+    add_others(*table_);
     rows_ = table_->rows();
     source_ = table_->source();
   }
@@ -29,6 +29,8 @@ class NumberedTable final : public DataTable {
     columns_.push_back({name, DType::int32, {}});
     numbers_.push_back(std::move(numbers));
   }
+
+  void warn(std::string text) { warnings_.push_back(std::move(text)); }
 
   void read(std::size_t column, std::int64_t first, std::int64_t count,
             std::span<std::byte> out) const override {
@@ -120,7 +122,14 @@ std::shared_ptr<const DataTable> number_classes(std::shared_ptr<const DataTable>
             name, table->source(), fmt::join(classes[name], ", ")));
       continue;
     }
-    if (!classes.contains(name)) classes[name] = classes_of(*table, name);
+    if (!classes.contains(name)) {
+      classes[name] = classes_of(*table, name);
+      if (std::ranges::any_of(classes[name],
+                              [](const auto& text) { return parse_number<double>(text).has_value(); }))
+        numbered->warn(fmt::format(
+            "column {} of {} has numbers and texts{}, so all its values are names of classes", name,
+            table->source(), table->first_text(name).empty() ? "" : " (" + table->first_text(name) + ")"));
+    }
     numbered->add(name, numbers_of(*table, name, classes[name]));
     changed = true;
   }

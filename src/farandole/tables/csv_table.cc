@@ -1,7 +1,9 @@
 #include <algorithm>
+#include <array>
+#include <cctype>
 #include <cerrno>
 #include <charconv>
-#include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <csv.h>
 #include <fmt/format.h>
@@ -17,15 +19,91 @@
 namespace farandole {
 namespace {
 
+// Whether a number that float64 cannot hold is too small for it; otherwise it is too large.
+bool is_tiny(std::string_view number) {
+  const auto end = std::min(number.find_first_of("eE"), number.size());
+  const auto digits = number.substr(0, end);
+  auto power = number.substr(std::min(end + 1, number.size()));
+  if (power.starts_with('+')) power.remove_prefix(1);
+  std::int64_t exponent = 0;
+  if (std::from_chars(power.data(), power.data() + power.size(), exponent).ec ==
+      std::errc::result_out_of_range)
+    return power.starts_with('-');
+  const auto point = static_cast<std::int64_t>(std::min(digits.find('.'), digits.size())),
+             first = static_cast<std::int64_t>(std::min(digits.find_first_of("123456789"), digits.size()));
+  return exponent < first - point;
+}
+
+// A number below the least one of float64 is 0, and a plus sign may come first.
+std::optional<double> number_in(std::string_view field) {
+  if (field.size() > 1 && field[0] == '+' && field[1] != '-') field.remove_prefix(1);
+  double value = 0;
+  const auto [end, error] = std::from_chars(field.data(), field.data() + field.size(), value);
+  if (end != field.data() + field.size() || field.empty()) return std::nullopt;
+  if (error == std::errc()) return value;
+  if (error == std::errc::result_out_of_range && is_tiny(field)) return field.starts_with('-') ? -0.0 : 0.0;
+  return std::nullopt;
+}
+
+// How often each of these is in a line, outside of quotes.
+struct Separators {
+  static constexpr std::string_view known = ",;\t|";
+  std::array<std::size_t, known.size()> count{};
+
+  explicit Separators(std::string_view line) {
+    bool in_quotes = false;
+    for (const char c : line) {
+      if (c == '"') in_quotes = !in_quotes;
+      if (const auto place = known.find(c); place != known.npos && !in_quotes) ++count[place];
+    }
+  }
+};
+
+std::string_view take_line(std::string_view& text) {
+  bool in_quotes = false;
+  std::size_t end = 0;
+  for (; end < text.size() && (in_quotes || (text[end] != '\n' && text[end] != '\r')); ++end)
+    if (text[end] == '"') in_quotes = !in_quotes;
+  const auto line = text.substr(0, end);
+  text.remove_prefix(std::min(text.find_first_not_of("\r\n", end), text.size()));
+  return line;
+}
+
+// Throws: UserError if the first two lines are separated by something else than commas, or are no
+// text in bytes.
+void check_start(std::string_view text, const std::string& file) {
+  if (text.starts_with("\xFF\xFE") || text.starts_with("\xFE\xFF"))
+    throw UserError(fmt::format("{} is a text in UTF-16; convert it with iconv -f UTF-16 -t UTF-8", file));
+  const auto header = take_line(text), row = take_line(text);
+  const Separators in_header(header), in_row(row.empty() ? header : row);
+  if (in_header.count[0] > 0 && in_header.count[0] == in_row.count[0]) return;
+  constexpr std::array names = {"commas", "semicolons", "tabs", "vertical bars"};
+  for (std::size_t i = 1; i < names.size(); ++i) {
+    const bool is_announced = header == std::string("sep=") + Separators::known[i];  // As Excel does it.
+    if (!is_announced && (in_header.count[i] == 0 || in_header.count[i] != in_row.count[i])) continue;
+    bool decimal_comma = false;
+    for (std::size_t k = 1; k + 1 < row.size(); ++k)
+      decimal_comma |= row[k] == ',' && std::isdigit(static_cast<unsigned char>(row[k - 1])) != 0 &&
+                       std::isdigit(static_cast<unsigned char>(row[k + 1])) != 0;
+    throw UserError(fmt::format(
+        "{}: {} separate its columns{}; separate them by commas, for example in Python with pandas.read_csv(FILE, "
+        "sep='{}'{}).to_csv(OTHER, index=False)",
+        file, names[i], decimal_comma ? ", and its numbers have decimal commas" : "",
+        Separators::known[i] == '\t' ? "\\t" : std::string(1, Separators::known[i]),
+        decimal_comma ? ", decimal=','" : ""));
+  }
+}
+
 // One column while its type is not known: it narrows from whole numbers to numbers to text.
 struct CsvColumn {
   enum class Type { integer, number, text };
   std::string name;
   Type type = Type::integer;
-  std::vector<std::int64_t> integers;
-  std::vector<double> numbers;
+  std::vector<std::int64_t> integers{};
+  std::vector<double> numbers{};
+  std::string first_text{};  // And its line.
 
-  void take(std::string_view field) {
+  void take(std::string_view field, std::int64_t line) {
     if (type == Type::integer) {
       std::int64_t value = 0;
       const auto [end, error] = std::from_chars(field.data(), field.data() + field.size(), value);
@@ -35,12 +113,13 @@ struct CsvColumn {
       type = Type::number;
     }
     if (type == Type::number) {
-      double value = std::numeric_limits<double>::quiet_NaN();
-      const auto [end, error] = std::from_chars(field.data(), field.data() + field.size(), value);
-      if (field.empty() || (error == std::errc() && end == field.data() + field.size()))
-        return numbers.push_back(value);
+      const auto value = field.empty() ? std::numeric_limits<double>::quiet_NaN() : number_in(field);
+      if (value) return numbers.push_back(*value);
       numbers = {};
       type = Type::text;
+      constexpr std::size_t most_shown = 40;
+      first_text = fmt::format("line {} has '{}{}'", line, field.substr(0, most_shown),
+                               field.size() > most_shown ? "…" : "");
     }
   }
 
@@ -72,13 +151,18 @@ class CsvReader {
     read_file();
     auto table = std::make_unique<CsvTable>(file_, rows_);
     for (auto& column : columns_) {
-      if (column.type == CsvColumn::Type::text) table->add_other(column.name);
+      if (column.type == CsvColumn::Type::text) table->add_other(column.name, column.first_text);
       if (column.type == CsvColumn::Type::integer)
         table->add({column.name, DType::int64, {}}, CsvColumn::bytes_of_column(column.integers));
       if (column.type == CsvColumn::Type::number)
         table->add({column.name, DType::float64, {}}, CsvColumn::bytes_of_column(column.numbers));
       column = {};
     }
+    if (!number_in_header_.empty())
+      table->warn(
+          fmt::format("{}: the first line should name the columns, and '{}' in it is a number; if it is "
+                      "a row, write a line with names above it",
+                      file_, number_in_header_));
     return table;
   }
   void read_text(const std::string& name, const std::function<void(std::string_view)>& use) {
@@ -96,6 +180,7 @@ class CsvReader {
       std::string_view text(reinterpret_cast<const char*>(buffer.data()), got);
       constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
       if (offset == 0 && text.starts_with(byte_order_mark)) text.remove_prefix(byte_order_mark.size());
+      if (offset == 0) check_start(text, file_);
       offset += got;
       parse(text);
     }
@@ -131,9 +216,12 @@ class CsvReader {
 
   void take(std::string_view field) {
     if (rows_ < 0) {
-      columns_.push_back({std::string(field), CsvColumn::Type::integer, {}, {}});
+      columns_.push_back({std::string(field)});
+      // A name such as inf is none.
+      if (number_in_header_.empty() && number_in(field) && field.find_first_of("0123456789") != field.npos)
+        number_in_header_ = field;
     } else if (field_ < columns_.size() && use_text_ == nullptr) {
-      columns_[field_].take(field);
+      columns_[field_].take(field, line_);
     } else if (field_ < columns_.size() && columns_[field_].name == text_name_) {
       (*use_text_)(field);
     }
@@ -164,6 +252,7 @@ class CsvReader {
   std::int64_t line_ = 1;
   std::size_t field_ = 0;
   std::optional<std::string> error_;
+  std::string number_in_header_;
   // If only the texts of one column are read.
   std::string text_name_;
   const std::function<void(std::string_view)>* use_text_ = nullptr;

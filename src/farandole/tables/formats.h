@@ -15,12 +15,13 @@
 
 namespace farandole {
 
-// Without `columns`, every data set of numbers is a column.
-// Throws: UserError if columns have different numbers of rows.
+// As open_table().
+// Throws: UserError if the chosen columns have different numbers of rows.
 std::unique_ptr<DataTable> open_hdf5_table(const std::filesystem::path& file,
-                                           const std::vector<std::string>& columns);
+                                           const std::vector<std::string>& columns, OtherColumns others);
 // Types are found from the values: a column is int64 if all are whole numbers, float64 if all are numbers (an
-// empty field is NaN), and text otherwise. Throws: CorruptInput with the line and the column.
+// empty field is NaN), and text otherwise. Throws: CorruptInput with the line and the column; UserError if
+// another character than the comma separates the columns, or the file is UTF-16.
 std::unique_ptr<DataTable> read_csv_table(const std::filesystem::path& file);
 std::unique_ptr<DataTable> open_npy_table(const std::filesystem::path& file);
 bool is_idx_table(const std::filesystem::path& file);
@@ -38,7 +39,11 @@ class MemoryTable : public DataTable {
     columns_.push_back(std::move(column));
     data_.push_back(std::move(bytes));
   }
-  void add_other(std::string name) { other_columns_.push_back(std::move(name)); }
+  void add_other(std::string name, std::string first_text = {}) {
+    first_texts_[name] = std::move(first_text);
+    other_columns_.push_back(std::move(name));
+  }
+  void warn(std::string text) { warnings_.push_back(std::move(text)); }
 
   void read(std::size_t column, std::int64_t first, std::int64_t count,
             std::span<std::byte> out) const override {

@@ -1,8 +1,11 @@
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <fstream>
+#include <iterator>
+#include <map>
 #include <optional>
 #include <string_view>
 
@@ -20,34 +23,53 @@ DType memory_type(const Hdf5Dataset& data) {
   return data.kind() == Hdf5Dataset::Kind::integer ? DType::int64 : DType::float64;
 }
 
+// netCDF keeps the length of a dimension as a data set without values.
+bool is_netcdf_dimension(const Hdf5Dataset& data) {
+  return data.string_attribute("NAME").value_or("").starts_with(
+      "This is a netCDF dimension but not a netCDF variable");
+}
+
+// The number of rows that most columns have. Those with many rows count more: they are the table rather than
+// means or axes beside it.
+std::int64_t rows_of_most(const std::vector<Hdf5Dataset>& columns) {
+  std::map<std::int64_t, double> weights;
+  for (const auto& column : columns)
+    weights[column.rows()] += std::log2(1 + static_cast<double>(column.rows()));
+  std::pair<std::int64_t, double> most{0, 0};
+  for (const auto& candidate : weights)
+    if (candidate.second >= most.second) most = candidate;
+  return most.first;
+}
+
 class Hdf5Table final : public DataTable {
  public:
-  Hdf5Table(const std::filesystem::path& path, const std::vector<std::string>& columns)
+  Hdf5Table(const std::filesystem::path& path, const std::vector<std::string>& wanted, OtherColumns others)
       : file_(Hdf5File::open(path)), fd_(open_regular_file(path)) {
     source_ = path.string();
     if (fd_.get() < 0) throw system_error("open", source_);
-    for (auto& data : file_.datasets()) {
-      const auto name = data.path().substr(1);
-      if (data.kind() == Hdf5Dataset::Kind::other || data.shape().empty()) {
-        other_columns_.push_back(name);
-        continue;
-      }
-      if (!columns.empty() && std::ranges::count(columns, name) == 0) {
-        unused_columns_.push_back(name);
-        continue;
-      }
-      const auto& shape = data.shape();
-      if (!columns_.empty() && data.rows() != rows_)
-        throw UserError(
-            fmt::format("{}: column {} has {} rows, and column {} has {}; all columns of a table must have "
-                        "equally many rows",
-                        source_, name, data.rows(), columns_.front().name, rows_));
-      rows_ = data.rows();
-      columns_.push_back({name, memory_type(data), {shape.begin() + 1, shape.end()}});
-      check_size(columns_.back(), std::filesystem::file_size(path));
-      data_.push_back({std::move(data), std::nullopt});
-      if (const auto offset = data_.back().data.offset())
-        data_.back().rows.emplace(fd_.get(), *offset, columns_.back().row_bytes(), source_);
+    const auto is_wanted = [&](const Hdf5Dataset& data) {
+      return std::ranges::count(wanted, name_of_column(data)) > 0;
+    };
+    auto columns = numbers_in_file();
+    std::vector<Hdf5Dataset> deciding;
+    std::ranges::copy_if(columns, std::back_inserter(deciding), is_wanted);
+    for (const auto& data : deciding)
+      if (data.rows() != deciding.front().rows())
+        throw UserError(fmt::format(
+            "{}: column {} has {} rows, and column {} has {}; all columns of a table must have equally many rows",
+            source_, name_of_column(data), data.rows(), name_of_column(deciding.front()),
+            deciding.front().rows()));
+    rows_ = rows_of_most(deciding.empty() ? columns : deciding);
+    const auto file_bytes = std::filesystem::file_size(path);
+    for (auto& data : columns) {
+      if (!wanted.empty() && others == OtherColumns::unused && !is_wanted(data))
+        unused_columns_.push_back(name_of_column(data));
+      else if (data.rows() != rows_)
+        unusable_columns_.push_back(
+            {name_of_column(data), fmt::format("it has {} row{}, and the table has {}", data.rows(),
+                                               data.rows() == 1 ? "" : "s", rows_)});
+      else
+        add(std::move(data), file_bytes);
     }
   }
 
@@ -78,15 +100,48 @@ class Hdf5Table final : public DataTable {
   }
 
  private:
-  // A damaged shape must not make a reader ask for more memory than there is.
-  void check_size(const DataColumn& column, std::uintmax_t file_bytes) const {
+  static std::string name_of_column(const Hdf5Dataset& data) { return data.path().substr(1); }
+
+  // Returns the data sets of numbers, and notes all others.
+  std::vector<Hdf5Dataset> numbers_in_file() {
+    std::vector<Hdf5Problem> problems;
+    std::vector<Hdf5Dataset> columns;
+    for (auto& data : file_.datasets(problems)) {
+      try {
+        if (data.kind() == Hdf5Dataset::Kind::other || data.shape().empty())
+          other_columns_.push_back(name_of_column(data));
+        else if (is_netcdf_dimension(data))
+          unusable_columns_.push_back({name_of_column(data), "it is a dimension of netCDF without values"});
+        else
+          columns.push_back(std::move(data));
+      } catch (const CorruptInput& error) {
+        problems.push_back({data.path(), error.what(), true});
+      }
+    }
+    for (auto& problem : problems)
+      unusable_columns_.push_back({problem.path.substr(problem.path.starts_with('/') ? 1 : 0),
+                                   std::move(problem.reason), problem.damaged, problem.elsewhere});
+    return columns;
+  }
+
+  void add(Hdf5Dataset data, std::uintmax_t file_bytes) {
+    const auto& shape = data.shape();
+    DataColumn column{name_of_column(data), memory_type(data), {shape.begin() + 1, shape.end()}};
+    // A damaged shape must not make a reader ask for more memory than there is.
     constexpr std::uintmax_t densest_packing = 2048;  // Twice the best compression ratio of deflate.
-    const auto bytes = column.bytes_of(rows_);
-    if (!bytes || *bytes / densest_packing > file_bytes)
-      throw CorruptInput(fmt::format(
-          "{}: column {} declares {} rows of shape [{}], which do not fit into a file of {} bytes; write the "
-          "file again",
-          source_, column.name, rows_, fmt::join(column.shape, ", "), file_bytes));
+    if (const auto bytes = column.bytes_of(rows_); !bytes || *bytes / densest_packing > file_bytes) {
+      unusable_columns_.push_back(
+          {column.name,
+           fmt::format(
+               "it declares {} rows of shape [{}], which do not fit into a file of {} bytes; write the file again",
+               rows_, fmt::join(column.shape, ", "), file_bytes),
+           true});
+      return;
+    }
+    columns_.push_back(std::move(column));
+    data_.push_back({std::move(data), std::nullopt});
+    if (const auto offset = data_.back().data.offset())
+      data_.back().rows.emplace(fd_.get(), *offset, columns_.back().row_bytes(), source_);
   }
 
   struct Column {
@@ -102,7 +157,7 @@ class Hdf5Table final : public DataTable {
 
 bool is_hdf5(const std::filesystem::path& file) {
   if (!std::filesystem::is_regular_file(file)) return false;
-  if (file.extension() == ".h5" || file.extension() == ".hdf5") return true;
+  if (const auto suffix = suffix_of(file); suffix == ".h5" || suffix == ".hdf5") return true;
   constexpr std::string_view signature = "\x89HDF\r\n\x1a\n";
   std::ifstream stream(file, std::ios::binary);
   std::array<char, signature.size()> start{};
@@ -115,8 +170,8 @@ bool is_hdf5(const std::filesystem::path& file) {
 }
 
 std::unique_ptr<DataTable> open_hdf5_table(const std::filesystem::path& file,
-                                           const std::vector<std::string>& columns) {
-  return std::make_unique<Hdf5Table>(file, columns);
+                                           const std::vector<std::string>& columns, OtherColumns others) {
+  return std::make_unique<Hdf5Table>(file, columns, others);
 }
 
 }  // namespace farandole

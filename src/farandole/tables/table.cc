@@ -14,13 +14,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::unique_ptr<DataTable> open_file(const fs::path& file, const std::vector<std::string>& columns) {
+std::unique_ptr<DataTable> open_file(const fs::path& file, const std::vector<std::string>& columns,
+                                     OtherColumns others) {
   if (!fs::exists(file)) throw UserError(fmt::format("there is no table {}", file.string()));
   if (fs::is_directory(file))
     throw UserError(fmt::format("{} is a folder; name the file of the table", file.string()));
-  if (is_hdf5(file)) return open_hdf5_table(file, columns);
-  if (file.extension() == ".npy") return open_npy_table(file);
-  if (file.extension() == ".csv") return read_csv_table(file);
+  if (is_hdf5(file)) return open_hdf5_table(file, columns, others);
+  if (suffix_of(file) == ".npy") return open_npy_table(file);
+  if (suffix_of(file) == ".csv") return read_csv_table(file);
   if (is_idx_table(file)) return read_idx_table(file);
   throw UserError(fmt::format("{} is no table: tables are HDF5 (.h5), CSV (.csv), NumPy (.npy) and IDX files",
                               file.string()));
@@ -50,10 +51,7 @@ class JoinedTable final : public DataTable {
       columns_.push_back(std::move(column));
       places_.emplace_back(parts_.size(), i);
     }
-    const auto& others = part->other_columns();
-    other_columns_.insert(other_columns_.end(), others.begin(), others.end());
-    const auto& unused = part->unused_columns();
-    unused_columns_.insert(unused_columns_.end(), unused.begin(), unused.end());
+    add_others(*part);
     parts_.push_back(std::move(part));
   }
 
@@ -134,6 +132,20 @@ std::vector<std::string> DataTable::names() const {
   return names;
 }
 
+std::string DataTable::first_text(const std::string& name) const {
+  const auto known = first_texts_.find(name);
+  return known == first_texts_.end() ? "" : known->second;
+}
+
+void DataTable::add_others(const DataTable& from) {
+  const auto append = [](auto& to, const auto& more) { to.insert(to.end(), more.begin(), more.end()); };
+  append(other_columns_, from.other_columns_);
+  append(unused_columns_, from.unused_columns_);
+  append(unusable_columns_, from.unusable_columns_);
+  append(warnings_, from.warnings_);
+  first_texts_.insert(from.first_texts_.begin(), from.first_texts_.end());
+}
+
 bool DataTable::has(const std::string& name) const {
   const auto all = names();
   return std::find(all.begin(), all.end(), name) != all.end();
@@ -142,9 +154,18 @@ bool DataTable::has(const std::string& name) const {
 std::size_t DataTable::index_of(const std::string& name) const {
   for (std::size_t i = 0; i < columns_.size(); ++i)
     if (columns_[i].name == name) return i;
-  if (std::find(other_columns_.begin(), other_columns_.end(), name) != other_columns_.end())
-    throw UserError(fmt::format("column {} of {} does not hold numbers; the columns with numbers are {}",
-                                name, source_, fmt::join(names(), ", ")));
+  if (std::find(other_columns_.begin(), other_columns_.end(), name) != other_columns_.end()) {
+    const auto text = first_text(name);
+    throw UserError(fmt::format("column {} of {} does not hold numbers{}; the columns with numbers are {}",
+                                name, source_, text.empty() ? "" : ": " + text + "; correct the table",
+                                fmt::join(names(), ", ")));
+  }
+  for (const auto& column : unusable_columns_)
+    if (column.name == name) {
+      const auto text = fmt::format("column {} of {} cannot be used: {}", name, source_, column.reason);
+      if (column.damaged) throw CorruptInput(text);
+      throw UserError(text);
+    }
   const auto nearest = nearest_name(name, names());
   throw UserError(fmt::format("{} has no column {}{}; its columns are {}", source_, name,
                               nearest.empty() ? "" : ", did you mean " + nearest + "?",
@@ -169,21 +190,36 @@ std::vector<TableFile> table_files(const std::string& files) {
 
 bool is_table(const fs::path& file) {
   return fs::is_regular_file(file) &&
-         (is_hdf5(file) || file.extension() == ".npy" || file.extension() == ".csv" || is_idx_table(file));
+         (is_hdf5(file) || suffix_of(file) == ".npy" || suffix_of(file) == ".csv" || is_idx_table(file));
 }
 
-std::shared_ptr<const DataTable> open_table(const std::string& files,
-                                            const std::vector<std::string>& columns) {
-  return open_table(table_files(files), columns);
+std::string suffix_of(const fs::path& file) {
+  auto suffix = file.extension().string();
+  for (char& c : suffix)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return suffix;
+}
+
+std::shared_ptr<const DataTable> open_table(const std::string& files, const std::vector<std::string>& columns,
+                                            OtherColumns others) {
+  return open_table(table_files(files), columns, others);
 }
 
 std::shared_ptr<const DataTable> open_table(const std::vector<TableFile>& files,
-                                            const std::vector<std::string>& columns) {
+                                            const std::vector<std::string>& columns, OtherColumns others) {
   auto table = std::make_unique<JoinedTable>();
-  for (const auto& [name, file] : files) table->add(open_file(file, columns), name);
-  if (table->columns().empty() && columns.empty())
-    throw UserError(fmt::format("{} has no column with numbers", table->source()));
-  return table;
+  for (const auto& [name, file] : files) table->add(open_file(file, columns, others), name);
+  if (!table->columns().empty() || !columns.empty()) return table;
+  const auto text = fmt::format("{} has no column with numbers", table->source());
+  if (table->unusable_columns().empty()) {
+    const auto& texts = table->other_columns();
+    const auto first_text = texts.empty() ? "" : table->first_text(texts.front());
+    throw UserError(first_text.empty() ? text
+                                       : fmt::format("{}: column {}: {}", text, texts.front(), first_text));
+  }
+  const auto& first = table->unusable_columns().front();
+  throw CorruptInput(
+      fmt::format("{} that can be used, or is damaged: {}: {}", text, first.name, first.reason));
 }
 
 }  // namespace farandole

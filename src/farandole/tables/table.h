@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -31,6 +32,14 @@ struct DataColumn {
   std::optional<std::uint64_t> bytes_of(std::int64_t rows) const;
 };
 
+// A column that is there and cannot be used.
+struct UnusableColumn {
+  std::string name;
+  std::string reason;      // A sentence about it: "it has 5 rows, and the table has 20".
+  bool damaged = false;    // Otherwise, what is wrong is the reader's or the user's.
+  bool elsewhere = false;  // Its values are in another file, which is not read.
+};
+
 // A part of consecutive rows.
 struct RowPiece {
   std::int64_t rows;
@@ -51,6 +60,11 @@ class DataTable {
   virtual void read_text(const std::string& name, const std::function<void(std::string_view)>& use) const;
   // Columns with numbers that open_table() was not asked for.
   const std::vector<std::string>& unused_columns() const { return unused_columns_; }
+  const std::vector<UnusableColumn>& unusable_columns() const { return unusable_columns_; }
+  // The first place in one of the other columns that is no number: "line 3 has 'NA'". Empty if it is unknown.
+  std::string first_text(const std::string& name) const;
+  // What is strange about the files, for people. The caller writes them, on one rank.
+  const std::vector<std::string>& warnings() const { return warnings_; }
 
   // Reads rows [first, first + count) of a column. `out` has count * row_bytes() bytes.
   // Throws: CorruptInput if the data is damaged.
@@ -64,16 +78,21 @@ class DataTable {
   // Returns how many rows the file holds together; 1 if any rows can be read alone.
   virtual std::int64_t chunk_rows(std::size_t column) const = 0;
 
-  // Throws: UserError that names the columns that exist, if there is no such column.
+  // Throws: UserError that names the columns that exist, if there is no such column, or the reason if it
+  // cannot be used; CorruptInput if it is damaged.
   std::size_t index_of(const std::string& name) const;
   // Whether the files have such a column, also if open_table() was not asked for it.
   bool has(const std::string& name) const;
 
  protected:
   std::vector<std::string> names() const;
+  // Adds what is not in the columns with numbers.
+  void add_others(const DataTable& from);
 
   std::vector<DataColumn> columns_;
-  std::vector<std::string> other_columns_, unused_columns_;
+  std::vector<std::string> other_columns_, unused_columns_, warnings_;
+  std::vector<UnusableColumn> unusable_columns_;
+  std::map<std::string, std::string> first_texts_;  // By the name of the column.
   std::int64_t rows_ = 0;
   std::string source_;
 };
@@ -92,17 +111,25 @@ std::vector<TableFile> table_files(const std::string& files);
 // Whether open_table() knows this kind of file, by its name or its content. False if there is no such file.
 bool is_table(const std::filesystem::path& file);
 bool is_hdf5(const std::filesystem::path& file);  // Also behind a user block, or by the name .h5 or .hdf5.
+// The extension in small letters: ".csv" for UPPER.CSV.
+std::string suffix_of(const std::filesystem::path& file);
+
+// What happens to the columns of HDF5 files that open_table() was not asked for.
+enum class OtherColumns { unused, kept };
 
 // Opens an HDF5 file (each data set is a column), a CSV file with a header, a NumPy file
 // (.npy), an IDX file (also .gz), or several of them joined by commas. The column of an .npy or IDX file has
 // the name of the file without its extension; NAME=FILE gives it another one. CSV and IDX files are read into
-// memory, others row by row. With `columns`, other data sets of HDF5 files are not used and may have another
-// number of rows.
-// Throws: UserError if a file cannot be opened, is of no known kind, or has another number of rows than the
-// others; CorruptInput with the file and the place if it is damaged.
+// memory, others row by row. An HDF5 file may hold data sets with different numbers of rows: those of
+// `columns` decide, or else the number that most columns have, of which those with many rows count more.
+// Data sets with another number, and those that cannot be read, become unusable columns.
+// Throws: UserError if a file cannot be opened, is of no known kind, has another number of rows than the
+// others, or no column that can be used; CorruptInput with the file and the place if it is damaged.
 std::shared_ptr<const DataTable> open_table(const std::string& files,
-                                            const std::vector<std::string>& columns = {});
+                                            const std::vector<std::string>& columns = {},
+                                            OtherColumns others = OtherColumns::unused);
 std::shared_ptr<const DataTable> open_table(const std::vector<TableFile>& files,
-                                            const std::vector<std::string>& columns = {});
+                                            const std::vector<std::string>& columns = {},
+                                            OtherColumns others = OtherColumns::unused);
 
 }  // namespace farandole

@@ -1,6 +1,5 @@
 #include "farandole/tables/table_export.h"
 
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <fcntl.h>
@@ -23,14 +22,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-double half_value(std::uint16_t bits) {
-  const int exponent = bits >> 10 & 31, fraction = bits & 1023;
-  const double size = exponent == 31  ? (fraction == 0 ? HUGE_VAL : std::nan(""))
-                      : exponent == 0 ? std::ldexp(fraction, -24)
-                                      : std::ldexp(fraction + 1024, exponent - 25);
-  return (bits & 0x8000) != 0 ? -size : size;
-}
-
 template <class T>
 T value_at(const std::byte* at) {
   T value;
@@ -40,29 +31,14 @@ T value_at(const std::byte* at) {
 
 // The shortest text that gives the same number again; nothing for a NaN.
 void append_number(std::string& line, DType dtype, const std::byte* at) {
-  const auto append = [&](auto value) {
-    if constexpr (std::is_floating_point_v<decltype(value)>)
-      if (std::isnan(value)) return;
-    fmt::format_to(std::back_inserter(line), "{}", value);
-  };
-  switch (dtype) {
-    case DType::float32:
-      return append(value_at<float>(at));
-    case DType::float64:
-      return append(value_at<double>(at));
-    case DType::int32:
-      return append(value_at<std::int32_t>(at));
-    case DType::int64:
-      return append(value_at<std::int64_t>(at));
-    case DType::uint8:
-      return append(static_cast<int>(value_at<std::uint8_t>(at)));
-    case DType::boolean:
-      return append(static_cast<int>(value_at<std::uint8_t>(at) != 0));
-    case DType::float16:
-      return append(static_cast<float>(half_value(value_at<std::uint16_t>(at))));
-    case DType::bfloat16:
-      return append(std::bit_cast<float>(static_cast<std::uint32_t>(value_at<std::uint16_t>(at)) << 16));
-  }
+  const auto append = [&](auto value) { fmt::format_to(std::back_inserter(line), "{}", value); };
+  if (dtype == DType::int64) return append(value_at<std::int64_t>(at));
+  const auto number = number_at(at, dtype);
+  if (std::isnan(number)) return;
+  if (dtype == DType::float16 || dtype == DType::bfloat16 || dtype == DType::float32)
+    append(static_cast<float>(number));
+  else
+    append(number);
 }
 
 void append_text(std::string& line, std::string_view text) {
@@ -219,8 +195,17 @@ std::int64_t read_all(const DataTable& table, const RowSelection& selection,
 
 }  // namespace
 
+void warn_of_unusable_columns(const DataTable& table) {
+  for (const auto& column : table.unusable_columns())
+    if (column.elsewhere)
+      throw UserError(fmt::format("column {} of {} cannot be written again: {}", column.name, table.source(),
+                                  column.reason));
+  for (const auto& column : table.unusable_columns())
+    log_warning("column {} of {} is left out: {}", column.name, table.source(), column.reason);
+}
+
 TableFormat format_of_output(const fs::path& file) {
-  const auto suffix = file.extension();
+  const auto suffix = suffix_of(file);
   if (suffix == ".h5" || suffix == ".hdf5") return TableFormat::hdf5;
   if (suffix == ".csv") return TableFormat::csv;
   if (suffix == ".npy") return TableFormat::npy;

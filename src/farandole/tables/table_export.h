@@ -12,6 +12,10 @@ namespace farandole {
 
 enum class TableFormat { hdf5, csv, npy };
 
+// For the copy of a table, which lacks these columns. A program writes this once, before the copy.
+// Throws: UserError if the values of one of them are in another file. They never get into a copy.
+void warn_of_unusable_columns(const DataTable& table);
+
 // By the suffix: .h5 or .hdf5, .csv, .npy.
 // Throws: UserError for any other suffix.
 TableFormat format_of_output(const std::filesystem::path& file);

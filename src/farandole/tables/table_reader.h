@@ -75,6 +75,8 @@ class TableReader {
   std::int64_t rows() const { return rows_; }
   // Batches after start() of the rank with the most batches.
   std::int64_t batches() const;
+  // Batches after start() that are full on every rank.
+  std::int64_t full_batches() const { return left_ / options_.world_size / options_.batch; }
   // Hash of everything that determines the order of an epoch.
   std::uint64_t order_hash() const;
 

@@ -50,7 +50,8 @@ std::vector<std::uint64_t> create_table_file(const std::filesystem::path& file,
   const Hdf5Lock lock;
   const Hdf5Check check(file.string(), ExitCode::failure);
   const auto access = check(H5Pcreate(H5P_FILE_ACCESS), H5Pclose, "H5Pcreate");
-  check(H5Pset_libver_bounds(access.get(), H5F_LIBVER_V18, H5F_LIBVER_V18), "H5Pset_libver_bounds");
+  // The copied columns may have a later format.
+  check(H5Pset_libver_bounds(access.get(), H5F_LIBVER_V18, H5F_LIBVER_LATEST), "H5Pset_libver_bounds");
   check(H5Pset_fclose_degree(access.get(), H5F_CLOSE_STRONG), "H5Pset_fclose_degree");  // As Hdf5File has it.
   check(H5Pset_file_locking(access.get(), false, true), "H5Pset_file_locking");
   auto target = check(H5Fcreate(file.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.get()), H5Fclose, "create");

@@ -1,9 +1,11 @@
 #include "farandole/base/files/atomic_file.h"
 
+#include <fcntl.h>
 #include <fstream>
 #include <gmock/gmock.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <thread>
 #include <unistd.h>
 
@@ -101,6 +103,19 @@ TEST_F(AtomicFileTest, WritesIntoWhatIsNoFile) {
   EXPECT_TRUE(std::filesystem::is_symlink(device));
   EXPECT_TRUE(std::filesystem::is_symlink(full));
   EXPECT_EQ(files(), 2);
+}
+
+// To open it for writing, as usual, waits for a reader.
+TEST_F(AtomicFileTest, WritesIntoAPipeThatSomebodyReads) {
+  const auto pipe = folder_ / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_EQ(message_of<Error>([&] { write_file_atomically(pipe, "x"); }),
+            pipe.string() + " is a pipe that nobody reads; remove it, or choose another file");
+  const OwnedDescriptor reader(::open(pipe.c_str(), O_RDONLY | O_NONBLOCK));
+  write_file_atomically(pipe, "text");
+  char text[8];
+  EXPECT_EQ(::read(reader.get(), text, sizeof text), 4);
+  EXPECT_TRUE(std::filesystem::is_fifo(pipe));
 }
 
 TEST_F(AtomicFileTest, ReadersSeeOldOrNew) {

@@ -19,6 +19,18 @@ TEST(Json, TextThatIsNotJsonIsRefusedOrDiscarded) {
   EXPECT_EQ(try_parse_json("[]"), Json::array());
 }
 
+TEST(Json, ADocumentOfTooManyLevelsIsRefusedBeforeItTakesTheStack) {
+  const auto nested = [](std::size_t levels) {
+    return R"({"a":"]]\\\"[","b":)" + std::string(levels - 1, '[') + std::string(levels - 1, ']') + "}";
+  };
+  EXPECT_EQ(json_text(parse_json(nested(512))), nested(512));
+  for (const std::size_t levels : {513, 70'000, 1'000'000}) {
+    EXPECT_THROW(parse_json(nested(levels)), Json::exception);
+    EXPECT_TRUE(try_parse_json(nested(levels)).is_discarded());
+    EXPECT_TRUE(try_parse_json(std::string(levels, '[')).is_discarded());
+  }
+}
+
 TEST(Json, TextsAreUtf8OrAscii) {
   EXPECT_EQ(json_text("é\n"), R"("é\n")");
   EXPECT_EQ(ascii_json_text("é"), R"("\u00e9")");

@@ -491,8 +491,8 @@ TEST(GpuRuntime, SaysWhyThereIsNoGpu) {
         .message;
   };
   EXPECT_THAT(
-      why_not({{"FARANDOLE_CUDA_LIBRARY", "/nowhere/libcudart.so"}}),
-      AllOf(HasSubstr("/nowhere/libcudart.so cannot be loaded"), HasSubstr("FARANDOLE_CUDA_LIBRARY")));
+      why_not({{"FARANDOLE_CUDA_LIBRARY", "/proc/nowhere/libcudart.so"}}),
+      AllOf(HasSubstr("/proc/nowhere/libcudart.so cannot be loaded"), HasSubstr("FARANDOLE_CUDA_LIBRARY")));
   EXPECT_THAT(why_not({{"FARANDOLE_CUDA_LIBRARY", "libm.so.6"}}),
               HasSubstr("libm.so.6 has no cudaGetDeviceCount"));
   EXPECT_THAT(why_not({{"GPU_DOUBLE_DEVICES", "0"}}), HasSubstr("no GPU is visible"));

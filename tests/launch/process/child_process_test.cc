@@ -18,7 +18,7 @@ TEST(CommandOutput, IsNothingOfAFailure) {
   EXPECT_FALSE(output_of({"sh", "-c", "kill -9 $$"}, 60s));
   EXPECT_EQ(run_command({"sh", "-c", "echo one; exit 3"}, 60s)->exit_code, 3);
   EXPECT_EQ(run_command({"sh", "-c", "echo one; exit 3"}, 60s)->text, "one\n");
-  EXPECT_FALSE(output_of({"/nonexistent/program"}, 60s));
+  EXPECT_FALSE(output_of({"/proc/nonexistent/program"}, 60s));
   EXPECT_FALSE(output_of({"sleep", "600"}, 20ms));
   EXPECT_FALSE(output_of({"sh", "-c", "exec >&- 2>&-; exec sleep 600"}, 20ms));
 }

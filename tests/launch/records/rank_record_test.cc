@@ -60,9 +60,9 @@ TEST(RankRecord, FifosAndPreparedLinksAreNotFollowed) {
 }
 
 TEST(RankRecord, AMissingFolderIsNoError) {
-  EXPECT_FALSE(write_record("/nonexistent/folder", ended(0, 0, 1)));
-  EXPECT_TRUE(read_records("/nonexistent/folder").empty());
-  EXPECT_EQ(count_records("/nonexistent/folder"), 0);
+  EXPECT_FALSE(write_record("/proc/nonexistent/folder", ended(0, 0, 1)));
+  EXPECT_TRUE(read_records("/proc/nonexistent/folder").empty());
+  EXPECT_EQ(count_records("/proc/nonexistent/folder"), 0);
 }
 
 TEST(FirstFailure, IsTheEarliestThatWasNotTold) {

@@ -268,9 +268,9 @@ TEST(Supervisor, EndsACommandThatIgnoresSigterm) {
 }
 
 TEST(Supervisor, SaysWhatCannotBeStarted) {
-  Supervised rank({"/nonexistent/program"});
+  Supervised rank({"/proc/nonexistent/program"});
   EXPECT_EQ(rank.finish(), 64);
-  EXPECT_THAT(rank.err, HasSubstr("/nonexistent/program: No such file"));
+  EXPECT_THAT(rank.err, HasSubstr("/proc/nonexistent/program: No such file"));
   EXPECT_EQ(rank.record().exit_code, 64);
 }
 

@@ -110,7 +110,7 @@ TEST(RecorderPlace, SaysWhoWishedForAFolderThatIsNone) {
   EXPECT_EQ(wished_place(machine.machine()).place, "auto");
   machine.environment["FARANDOLE_RECORDER_DIR"] = "";
   EXPECT_EQ(wished_place(machine.machine()).place, "auto");
-  machine.environment["FARANDOLE_RECORDER_DIR"] = "/nowhere";
+  machine.environment["FARANDOLE_RECORDER_DIR"] = "/proc/nowhere";
   const auto text_of = [&](const RecorderWish& wish) -> std::string {
     try {
       place_recorder("/run", wish, bytes, machine.machine());
@@ -119,8 +119,9 @@ TEST(RecorderPlace, SaysWhoWishedForAFolderThatIsNone) {
     }
     return "";
   };
-  EXPECT_THAT(text_of(wished_place(machine.machine())),
-              testing::StartsWith("FARANDOLE_RECORDER_DIR is '/nowhere', but this is not a writable folder"));
+  EXPECT_THAT(
+      text_of(wished_place(machine.machine())),
+      testing::StartsWith("FARANDOLE_RECORDER_DIR is '/proc/nowhere', but this is not a writable folder"));
   EXPECT_THAT(text_of({"/elsewhere"}),
               testing::StartsWith("--recorder-dir is '/elsewhere', but this is not a writable folder"));
 }

@@ -1,5 +1,6 @@
 #include "farandole/base/files/atomic_file.h"
 
+#include <cerrno>
 #include <exception>
 #include <fcntl.h>
 #include <string>
@@ -34,10 +35,23 @@ std::filesystem::path temporary_beside(const std::filesystem::path& path) {
   return temporary;
 }
 
+OwnedDescriptor opened_if_pipe(const std::filesystem::path& path) {
+  std::error_code ignored;
+  if (!std::filesystem::is_fifo(path, ignored)) return OwnedDescriptor();
+  OwnedDescriptor pipe(::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC));
+  if (pipe.get() < 0 && errno == ENXIO)
+    throw Error(path.string() + " is a pipe that nobody reads; remove it, or choose another file");
+  if (pipe.get() < 0) throw system_error("open", path);
+  return pipe;
+}
+
 }  // namespace
 
 AtomicFile::AtomicFile(std::filesystem::path path)
-    : path_(std::move(path)), temporary_(temporary_beside(path_)), published_(temporary_ == path_) {}
+    : path_(std::move(path)),
+      pipe_(opened_if_pipe(path_)),
+      temporary_(temporary_beside(path_)),
+      published_(temporary_ == path_) {}
 
 AtomicFile::~AtomicFile() {
   if (!published_) ::unlink(temporary_.c_str());

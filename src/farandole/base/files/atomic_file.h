@@ -5,6 +5,8 @@
 #include <filesystem>
 #include <string_view>
 
+#include "farandole/base/files/file_bytes.h"
+
 namespace farandole {
 
 // Syncs `temporary`, renames it to `path` and syncs the folder.
@@ -16,7 +18,7 @@ void publish_file(const std::filesystem::path& temporary, const std::filesystem:
 class AtomicFile {
  public:
   // Creates the file to write to. What has its name, also a link, is removed first.
-  // Throws: Error if the file cannot be created.
+  // Throws: Error if the file cannot be created, or if it is a pipe that nobody reads.
   explicit AtomicFile(std::filesystem::path path);
   ~AtomicFile();  // removes the file if it was not published
   AtomicFile(const AtomicFile&) = delete;
@@ -28,6 +30,7 @@ class AtomicFile {
 
  private:
   const std::filesystem::path path_;
+  OwnedDescriptor pipe_;  // While it is open, others can open the pipe without waiting for a reader.
   const std::filesystem::path temporary_;
   bool published_ = false;
 };

@@ -25,9 +25,15 @@ std::optional<std::string> read_whole_file(const std::filesystem::path& path) {
   const auto file = open_regular_file(path);
   if (file.get() < 0 && (errno == ENOENT || errno == ENOTDIR)) return std::nullopt;
   if (file.get() < 0) throw system_error("open", path);
-  constexpr std::size_t block = 65536;
+  constexpr std::size_t block = 65536, most = std::size_t{64} << 20;
+  struct stat status {};
+  if (::fstat(file.get(), &status) != 0) throw system_error("stat", path);
   std::string text;
   for (std::size_t end = 0, got = 1; got > 0; end += got) {
+    // Files of /proc say that they are empty.
+    if (static_cast<std::size_t>(status.st_size) > most || end > most)
+      throw CorruptInput(path.string() +
+                         " is damaged or no file of a run: it has more than 64 MiB; remove it");
     text.resize(end + block);
     got = read_bytes(file.get(), end, std::as_writable_bytes(std::span(text).subspan(end)), path);
     text.resize(end + got);

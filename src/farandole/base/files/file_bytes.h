@@ -49,7 +49,8 @@ inline bool is_absent(const std::error_code& failure) {
   return failure == std::errc::no_such_file_or_directory || failure == std::errc::not_a_directory;
 }
 // Returns the whole contents, or nullopt if the file does not exist.
-// Throws: CorruptInput if it is not a regular file; Error if it cannot be read.
+// Throws: CorruptInput if it is not a regular file, or has more than 64 MiB, which no file of a run
+// has; Error if it cannot be read.
 std::optional<std::string> read_whole_file(const std::filesystem::path& path);
 
 // Calls `use` with each line of the file, without its '\n'. `last_bytes`: reads only the end of the file,

@@ -14,7 +14,7 @@ namespace farandole {
 
 using Json = nlohmann::ordered_json;  // members stay in the order in which they were added
 
-// Throws: Json::exception if `text` is not JSON.
+// Throws: Json::exception if `text` is not JSON, or is nested in more than 512 levels.
 Json parse_json(std::string_view text);
 // The same without an exception: the result is_discarded() if `text` is not JSON.
 Json try_parse_json(std::string_view text);

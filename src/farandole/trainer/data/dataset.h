@@ -53,6 +53,7 @@ struct DataOptions {
   std::int64_t synthetic_samples = 2048;
   std::vector<std::int64_t> synthetic_input = {1, 28, 28};
   std::int64_t synthetic_classes = 10;
+  bool warns = true;     // Logs what is strange about a table.
   bool as_text = false;  // Whether the model needs the bytes of files (true) or samples with labels (false).
 };
 

@@ -15,6 +15,7 @@
 
 #include "farandole/base/clock.h"
 #include "farandole/base/error.h"
+#include "farandole/base/log.h"
 #include "farandole/tables/table.h"
 #include "farandole/timeline/recorder/recorder_place.h"
 #include "farandole/train/tensor_bytes.h"
@@ -114,6 +115,8 @@ DataSplit open_samples(const DataOptions& options) {
   auto names = options.features;
   names.push_back(options.label);
   const auto table = open_table(options.path, names);
+  if (options.warns)
+    for (const auto& warning : table->warnings()) log_warning("{}", warning);
   LabelledTensors tensors;
   tensors.x = read_features(*table, options.features);
   tensors.y = read_labels(*table, options.label, most_classes);
@@ -330,6 +333,7 @@ DataSplit open_staged_data(Session& session, const DataOptions& options, const s
   DataSplit data;
   try {
     auto own = options;
+    own.warns = session.rank() == 0;
     session.together([&] {
       if (copy.empty()) return;
       own.path.clear();

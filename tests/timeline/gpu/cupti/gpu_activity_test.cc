@@ -135,9 +135,9 @@ TEST_F(GpuActivityOfDouble, SaysWhyItCannotRecord) {
   ::setenv("FARANDOLE_CUPTI_LIBRARY", "libm.so.6", 1);
   EXPECT_EQ(start(), nullptr);
   EXPECT_THAT(why_not, HasSubstr("libm.so.6 has no cuptiActivityRegisterCallbacks"));
-  ::setenv("FARANDOLE_CUPTI_LIBRARY", "/nowhere/libcupti.so", 1);
+  ::setenv("FARANDOLE_CUPTI_LIBRARY", "/proc/nowhere/libcupti.so", 1);
   EXPECT_EQ(start(), nullptr);
-  EXPECT_THAT(why_not, AllOf(HasSubstr("/nowhere/libcupti.so cannot be loaded"),
+  EXPECT_THAT(why_not, AllOf(HasSubstr("/proc/nowhere/libcupti.so cannot be loaded"),
                              HasSubstr("FARANDOLE_CUPTI_LIBRARY")));
 }
 
