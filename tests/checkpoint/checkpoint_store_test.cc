@@ -161,7 +161,8 @@ TEST_F(CheckpointStoreTest, ASnapshotThatCannotBeWrittenIsLostWithoutTheOthers) 
   store.save(bad);  // its failure is logged
 }
 
-// Only a full disk or quota makes room for fewer checkpoints. Any failed write is tried again, which is said once.
+// Only a full disk or quota makes room for fewer checkpoints. Any failed write is tried again, which
+// is said once.
 TEST_F(CheckpointStoreTest, RemovesGoodCheckpointsOnlyIfSpaceIsLacking) {
   for (const auto& [error, kept] :
        std::vector<std::pair<int, std::vector<std::int64_t>>>{{ENOSPC, {4, 3}},

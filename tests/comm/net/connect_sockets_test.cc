@@ -156,8 +156,8 @@ TEST_F(ConnectSockets, StrangersHoldUpNobody) {
   }
 }
 
-// Another host may have the same address, as bridges of containers do. Whoever answers there does not know the
-// number of the rank.
+// Another host may have the same address, as bridges of containers do. Whoever answers there does not know
+// the number of the rank.
 TEST_F(ConnectSockets, AWrongAnswerLeadsToTheNextAddress) {
   for (const bool answers : {true, false}) {
     OwnedDescriptor taken;

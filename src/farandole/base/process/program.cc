@@ -1,5 +1,6 @@
 #include "farandole/base/process/program.h"
 
+#include <csignal>
 #include <cstdio>
 #include <fmt/format.h>
 #include <fstream>
@@ -14,6 +15,7 @@ int run_main(std::string_view name, const std::function<int()>& body) {
     fmt::print(stderr, "{}: {}\n", name, printable(error.what()));
     return static_cast<int>(code);
   };
+  ::signal(SIGXFSZ, SIG_IGN);
   try {
     return body();
   } catch (const Error& error) {

@@ -9,7 +9,8 @@
 
 namespace farandole {
 
-// Returns what `body` returns. If `body` throws, prints "NAME: MESSAGE" to stderr, without control
+// Returns what `body` returns. A file beyond ulimit -f fails like one on a full disk, because SIGXFSZ is
+// ignored. If `body` throws, prints "NAME: MESSAGE" to stderr, without control
 // characters, and returns the exit code of an Error, or 1.
 int run_main(std::string_view name, const std::function<int()>& body);
 

@@ -167,8 +167,8 @@ OwnedDescriptor listen_at(sockaddr_storage& address) {
   return socket;
 }
 
-// Listens at the addresses of the interfaces that the user names, or else at all addresses. Puts the ports into
-// `addresses` and removes those at which this rank cannot listen.
+// Listens at the addresses of the interfaces that the user names, or else at all addresses. Puts the ports
+// into `addresses` and removes those at which this rank cannot listen.
 std::vector<OwnedDescriptor> listen_at(std::vector<Address>& addresses) {
   std::vector<OwnedDescriptor> listeners;
   if (!requested_interfaces().empty()) {
@@ -235,8 +235,9 @@ std::vector<Address> reachable(const Invitation& own, const Invitation& theirs) 
   return first;
 }
 
-// Higher ranks connect to lower ranks: they send a greeting, and the lower rank accepts one connection by its answer.
-// One loop serves all of this, so no stranger, slow rank or address behind a firewall holds up others.
+// Higher ranks connect to lower ranks: they send a greeting, and the lower rank accepts one connection
+// by its answer. One loop serves all of this, so no stranger, slow rank or address behind a firewall
+// holds up others.
 class Connector {
  public:
   explicit Connector(Communicator& group)
