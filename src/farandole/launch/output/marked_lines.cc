@@ -11,7 +11,7 @@ namespace farandole {
 namespace {
 
 constexpr char line_mark = '\x1e';
-constexpr std::size_t most_text = 980;
+constexpr std::size_t most_text = 1000;
 constexpr std::size_t most_pending = 65536;  // Words may have no end.
 
 struct MarkedLine {
@@ -37,8 +37,12 @@ std::optional<MarkedLine> parse_line(std::string_view line) {
 }  // namespace
 
 std::string random_word() {
+  constexpr std::string_view letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+-";
+  constexpr std::size_t length = 8;
   std::random_device random;
-  return fmt::format("{:08x}{:08x}", random(), random());
+  std::string word;
+  while (word.size() < length) word += letters[random() % letters.size()];
+  return word;
 }
 
 std::string mark_lines(const LineMark& mark, std::string_view text) {

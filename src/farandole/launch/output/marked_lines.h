@@ -23,7 +23,7 @@ enum class LineKind : char {
   end = 'x',     // The supervisor is about to exit; the text is "failed" if its rank has failed by itself.
 };
 
-// Returns a word for one launch: 16 hexadecimal digits.
+// Returns a word of 48 random bits for one launch. It is short, because the lines are.
 std::string random_word();
 
 struct LineMark {
