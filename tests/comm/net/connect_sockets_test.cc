@@ -140,17 +140,17 @@ TEST_F(ConnectSockets, StrangersHoldUpNobody) {
   const auto sends = [](const std::string& text) {
     return [&text](OwnedDescriptor& socket) { ::send(socket.get(), text.data(), text.size(), MSG_NOSIGNAL); };
   };
-  for (const auto& [name, count, say] :
+  for (const Case& one :
        {Case{"close", 100, [](OwnedDescriptor& socket) { socket.reset(); }},
         Case{"garbage", 100, sends(garbage)}, Case{"request", 100, sends(request)},
         Case{"half a greeting", 100, sends(half)}, Case{"silence", 50, [](OwnedDescriptor&) {}},
         Case{"1,000 at once", 1000, [](OwnedDescriptor&) {}}}) {
-    SCOPED_TRACE(name);
+    SCOPED_TRACE(one.name);
     std::vector<OwnedDescriptor> strangers;
     connect(3, [&](const auto& sockets) {
-      for (int i = 0; i < count; ++i) {
+      for (int i = 0; i < one.strangers; ++i) {
         strangers.push_back(stranger_at(sockets.at(static_cast<std::size_t>(i) % sockets.size())));
-        say(strangers.back());
+        one.say(strangers.back());
       }
     });
   }
