@@ -488,6 +488,14 @@ TEST(Diagnosis, SaysWhyTheRanksWereNotStarted) {
   EXPECT_THAT(diagnosis_text(run, found), testing::AllOf(HasSubstr("?[2Jmore"), Not(HasSubstr("\x1b"))));
 }
 
+TEST(Diagnosis, SaysWhyTheLauncherRefused) {
+  auto run = run_of(2);
+  run.job->exit_code = 64;
+  run.job->message = "SLURM_JOB_ID names Slurm job 4711, but srun is not in PATH";
+  EXPECT_THAT(diagnose(run),
+              Says(Cause::refused, "the run was refused with exit code 64: SLURM_JOB_ID names Slurm"));
+}
+
 TEST(Diagnosis, SendsToTheAnalyzerOnlyWhereItCanRead) {
   auto run = run_of(1);
   end(run.ranks[0], 0);

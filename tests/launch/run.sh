@@ -83,7 +83,9 @@ says err 'unable to open the hostfile'
 
 # A job of Slurm without srun, as in a container.
 container=(env SLURM_JOB_ID=4711 SLURM_JOB_NODELIST=cn07 SLURM_JOB_NUM_NODES=1 SLURM_NTASKS=4 SLURM_TASKS_PER_NODE=4)
-expect 64 "${container[@]}" PATH=/nonexistent "${run[@]}" -n 2 /bin/true
+expect 64 "${container[@]}" PATH=/nonexistent "${run[@]}" -n 2 --run-dir "$work/refused" /bin/true
+grep -q '"message": "SLURM_JOB_ID names' "$work/refused/launch/job.json" || fail "the doctor cannot tell the refusal"
+rm -rf "$work/refused"
 [[ $(<"$work/err") == "farandole run: SLURM_JOB_ID names Slurm job 4711, but srun is not in PATH, as in a container; "*" --local,"* ]] ||
   fail "a job without srun: $(<"$work/err")"
 expect 0 "${container[@]}" "${run[@]}" --local -n 2 /bin/sh -c 'echo rank $OMPI_COMM_WORLD_RANK'

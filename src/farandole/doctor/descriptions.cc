@@ -81,7 +81,9 @@ class Sentence {
   const RankEvidence& rank(int number) const { return run_.ranks.at(static_cast<std::size_t>(number)); }
   bool by_itself() const { return root_cause_.end && root_cause_.end->signal == 0; }
   int exit_code() const {
-    return root_cause_.end ? root_cause_.end->exit_code : static_cast<int>(run_.facts.exit_code.value_or(1));
+    return root_cause_.end
+               ? root_cause_.end->exit_code
+               : static_cast<int>(run_.facts.exit_code.value_or(run_.job ? run_.job->exit_code : 1));
   }
 
   std::string refusal(const char* what) const {

@@ -340,6 +340,8 @@ RootCause find_root_cause(const RunEvidence& run, const std::optional<StalledCal
     if (launcher_was_killed(run)) root_cause.why += fmt::format("; {}", killed_launcher);
     return root_cause;
   }
+  if (no_rank_began(run) && cause_of_code(run.job->exit_code) == Cause::refused)
+    return {Cause::refused, {}, {}, run.job->message};
   if (no_rank_began(run) && !run.job->starter_said.empty())
     return {Cause::failed, {}, {}, run.job->starter_said};
   return {Cause::unknown, {}, {}, run.job && run.job->end_ns != 0 ? run.job->message : ""};

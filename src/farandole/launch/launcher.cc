@@ -1,5 +1,6 @@
 #include "farandole/launch/launcher.h"
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -117,6 +118,20 @@ LaunchFacts look_around(const LaunchRequest& request, int free_port) {
   return facts;
 }
 
+// Nobody may look at the output of a job that Slurm starts, so the doctor tells why it was refused. A run
+// directory that is there stays as it is.
+void note_refusal(const LaunchRequest& request, const UserError& why) {
+  std::error_code error;
+  if (!in_slurm_job(&std::getenv) || request.run_dir.empty() || fs::exists(request.run_dir, error) ||
+      !fs::create_directories(request.run_dir / "launch", error))
+    return;
+  auto job = record_start(std::max(1, request.ranks.value_or(1)), "srun", request.program);
+  job.exit_code = static_cast<int>(why.exit_code());
+  job.message = why.what();
+  job.end_ns = real_time_ns();
+  write_job(request.run_dir / "launch/job.json", job);
+}
+
 LaunchedRun find_run(const LaunchRequest& request, const fs::path& log_folder) {
   auto run = find_launched_run(request.program, request.run_dir, log_folder, &std::getenv);
   if (!run.folder.empty()) refuse_if_in_use(run.folder);
@@ -211,7 +226,13 @@ int launch(const LaunchRequest& first_request) {
   const auto make_plan = [&] {
     return plan_launch(request, look_around(request, port.number), &std::getenv);
   };
-  auto plan = make_plan();
+  LaunchPlan plan;
+  try {
+    plan = make_plan();
+  } catch (const UserError& error) {
+    note_refusal(request, error);
+    throw;
+  }
   if (request.min_ranks && (*request.min_ranks > plan.ranks || request.max_restarts == 0))
     throw UserError(fmt::format("--min-ranks {} has no effect on {} rank{} with --max-restarts {}",
                                 *request.min_ranks, plan.ranks, plan.ranks == 1 ? "" : "s",
