@@ -1,7 +1,10 @@
 #include "farandole/checkpoint/checkpoint_store.h"
 
+#include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <csignal>
+#include <cstring>
 #include <gmock/gmock.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -149,13 +152,48 @@ TEST_F(CheckpointStoreTest, ASnapshotThatCannotBeWrittenIsLostWithoutTheOthers) 
   bad.arrays = {Array{"no slash", DType::uint8, {}, Bytes(1)}};
   store.save(bad);
   EXPECT_THROW(store.wait(), Error);
-  EXPECT_THAT(names_in(folder.path()), ElementsAre(checkpoint_name(3), checkpoint_name(4)));
+  EXPECT_THAT(steps_in(folder.path()), ElementsAre(4, 3, 2));
   store.wait();  // reported only once
   store.save(bad);
   store.save(scored(6, 1));
   store.wait();
   EXPECT_THAT(steps_in(folder.path()), ElementsAre(6, 4, 3));
   store.save(bad);  // its failure is logged
+}
+
+// Only a full disk or quota makes room for fewer checkpoints. Any failed write is tried again, which
+// is said once.
+TEST_F(CheckpointStoreTest, RemovesGoodCheckpointsOnlyIfSpaceIsLacking) {
+  for (const auto& [error, kept] :
+       std::vector<std::pair<int, std::vector<std::int64_t>>>{{ENOSPC, {4, 3}},
+                                                              {EDQUOT, {4, 3}},
+                                                              {EIO, {4, 3, 2, 1}},
+                                                              {EROFS, {4, 3, 2, 1}},
+                                                              {EFBIG, {4, 3, 2, 1}}}) {
+    const TemporaryFolder own;
+    int failures = 0;
+    CheckpointStore store({.folder = own.path(),
+                           .keep_last = 9,
+                           .may_write =
+                               [&, number = error] {
+                                 errno = number;
+                                 return failures-- > 0 ? throw system_error("write", "it") : true;
+                               }},
+                          timeline);
+    for (const std::int64_t step : {1, 2, 3}) {
+      store.save(scored(step, NAN));
+      store.wait();
+    }
+    failures = 1;
+    testing::internal::CaptureStdout();
+    testing::internal::CaptureStderr();
+    store.save(scored(4, NAN));
+    store.wait();
+    const auto said = testing::internal::GetCapturedStdout() + testing::internal::GetCapturedStderr();
+    EXPECT_EQ(steps_in(own.path()), kept) << std::strerror(error);
+    EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;
+    EXPECT_THAT(said, HasSubstr("the checkpoint of step 4 was written at the second attempt"));
+  }
 }
 
 // Bytes may still come from a device when the snapshot is given away.

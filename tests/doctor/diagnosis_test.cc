@@ -447,5 +447,64 @@ TEST(Diagnosis, AdvisesAProgramInItsOwnWords) {
   EXPECT_THAT(diagnose(run).next, Contains("the same command continues from step 60 (--resume auto)"));
 }
 
+TEST(Diagnosis, NamesARankThatLeftWithoutFinalize) {
+  auto run = run_of(3);
+  run.job->starter = "mpirun";
+  run.job->exit_code = 1;
+  run.job->starter_said =
+      "----\nmpirun has exited due to process rank 1 with PID 0 on\nnode vm exiting improperly. There are three "
+      "reasons this could occur:\n";
+  end(run.ranks[1], 0);
+  end(run.ranks[2], 0, SIGTERM, true);
+  const auto found = diagnose(run);
+  EXPECT_THAT(found,
+              Says(Cause::failed,
+                   "rank 1 on node2 ended with exit code 0 without MPI_Finalize, at 08:00:00 UTC; rank 2 "
+                   "was stopped by the launcher"));
+  EXPECT_EQ(found.rank, 1);
+  // The others have noticed it before mpirun did.
+  run.job->starter_said.clear();
+  for (const int other : {0, 2}) end(run.ranks[static_cast<std::size_t>(other)], 70).time_ns = noon + second;
+  record(run.ranks[1], 3, Category::backward, noon);
+  EXPECT_THAT(diagnose(run), Says(Cause::failed, "without MPI_Finalize in step 12, in backward, at"));
+}
+
+// Open MPI's own reason is the verdict if no rank began.
+TEST(Diagnosis, SaysWhyTheRanksWereNotStarted) {
+  auto run = run_of(2);
+  run.job->starter = "mpirun";
+  run.job->exit_code = 1;
+  run.job->message = "mpirun ended with code 1, and no record exists of the end of rank 0, 1";
+  run.job->starter_said =
+      "-----\nOpen RTE was unable to open the hostfile:\n    /no/hosts\nCheck to make sure.\n-----\n\x1b[2Jmore\n";
+  const auto found = diagnose(run);
+  EXPECT_THAT(
+      found,
+      Says(Cause::failed,
+           "mpirun did not start the ranks: Open RTE was unable to open the hostfile: /no/hosts Check to "
+           "make sure."));
+  EXPECT_THAT(found.next, testing::ElementsAre("correct what mpirun names and start the run again"));
+  EXPECT_THAT(found.evidence, Contains(HasSubstr("mpirun said: Open RTE was")));
+  EXPECT_THAT(diagnosis_text(run, found), testing::AllOf(HasSubstr("?[2Jmore"), Not(HasSubstr("\x1b"))));
+}
+
+TEST(Diagnosis, SaysWhyTheLauncherRefused) {
+  auto run = run_of(2);
+  run.job->exit_code = 64;
+  run.job->message = "SLURM_JOB_ID names Slurm job 4711, but srun is not in PATH";
+  EXPECT_THAT(diagnose(run),
+              Says(Cause::refused, "the run was refused with exit code 64: SLURM_JOB_ID names Slurm"));
+}
+
+TEST(Diagnosis, SendsToTheAnalyzerOnlyWhereItCanRead) {
+  auto run = run_of(1);
+  end(run.ranks[0], 0);
+  EXPECT_THAT(diagnose(run).next, testing::ElementsAre(HasSubstr("leave out --timeline off")));
+  run.kind = ProgramKind::program;
+  EXPECT_THAT(diagnose(run).next, testing::ElementsAre(HasSubstr("--trace-mpi records")));
+  record(run.ranks[0], 3, Category::backward, noon);
+  EXPECT_THAT(diagnose(run).next, testing::ElementsAre("farandole analyze run"));
+}
+
 }  // namespace
 }  // namespace farandole

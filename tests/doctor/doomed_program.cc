@@ -38,6 +38,7 @@ void come_to_grief(const std::string& how) {
   if (how == "kill") ::raise(SIGKILL);
   if (how == "crash") ::raise(SIGSEGV);
   if (how == "stop") ::raise(SIGSTOP);
+  if (how == "leave") ::_exit(0);
   if (how == "throw") throw std::runtime_error("the batch has no samples");
   if (how == "disk") {
     std::ofstream full("/dev/full");

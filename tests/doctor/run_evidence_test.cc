@@ -1,13 +1,17 @@
 #include "farandole/doctor/run_evidence.h"
 
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
+#include <fcntl.h>
 #include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
+#include <thread>
 #include <unistd.h>
 
 #include "farandole/base/files/temporary_folder.h"
@@ -178,6 +182,24 @@ TEST_F(RunEvidenceTest, NamesAFolderThatIsNotForThisUser) {
   ::waitpid(child, &status, 0);
   fs::permissions(folder_ / "recorder", fs::perms::owner_all);
   EXPECT_EQ(status, 0);
+}
+
+// The processes of the other host cannot be seen. A lease that its rank 0 has just left looks young.
+TEST_F(RunEvidenceTest, BelievesALeaseOfAnotherHostOnlyIfItBeats) {
+  const auto lease = folder_ / "lease-0001.json";
+  std::ofstream(lease).put(' ');
+  struct stat status {};
+  ASSERT_EQ(::stat(lease.c_str(), &status), 0);
+  std::ofstream(lease) << R"({"host": "elsewhere", "boot": "other", "process": 7, "inode": )" << status.st_ino
+                       << "}";
+  EXPECT_FALSE(read().lease_alive);
+  std::jthread beats([&](const std::stop_token& stop) {
+    while (!stop.stop_requested()) {
+      ::utimensat(AT_FDCWD, lease.c_str(), nullptr, 0);
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+  });
+  EXPECT_TRUE(read().lease_alive);
 }
 
 }  // namespace

@@ -33,6 +33,21 @@ found_no_space() {
   ended 1 2 disk 1 failed '^Rank 1 on .* ended with exit code 1 .*in step 3, in backward'
   says out 'rank 1 reported that no space is left on a device'
 }
+left() {
+  job 70 3 leave 1
+  diagnosed
+  verdict '^Rank 1 on .* ended with exit code 0 without MPI_Finalize in step 3, in backward, at .* UTC; ranks 0, 2 waited in allreduce #3'
+  field cause failed
+  field rank 1
+  grep -q '^farandole run: rank 1 (host .*) ended with exit code 0' job.err || fail "the launcher's message: $(<job.err)"
+}
+not_started() {
+  OMPI_MCA_orte_default_hostfile=/no/hosts job 1 2 nothing 0 --run-dir run
+  diagnosed
+  verdict '^Mpirun did not start the ranks: Open RTE was unable to open the hostfile: /no/hosts Check to'
+  says out 'mpirun said: Open RTE was unable to open the hostfile'
+  says out '^  correct what mpirun names and start the run again'
+}
 refused() { ended 64 2 refuse 0 refused "^The run was refused with exit code 64: farandole train: --lr is 'x'; give a number"; }
 
 # A refused job does not change the run directory, unless logs were requested.
@@ -145,7 +160,7 @@ out_of_memory() {
 }
 
 together=4
-scenarios=(stalled stopped out_of_memory killed orphaned crashed threw found_no_space running preempted interrupted refused
+scenarios=(stalled stopped out_of_memory killed left not_started orphaned crashed threw found_no_space running preempted interrupted refused
   refused_without_a_trace ended_in_order)
 for scenario in "${scenarios[@]}"; do
   while (($(jobs -rp | wc -l) >= together)); do wait -n; done

@@ -3,6 +3,8 @@
 #include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 
 #include "environment_of.h"
 
@@ -224,6 +226,46 @@ TEST(Machine, FindsProgramsAsTheShellDoes) {
   EXPECT_TRUE(find_program("/bin/sh", "").has_value());
   EXPECT_FALSE(find_program("/etc/passwd", "/bin").has_value()) << "not executable";
   EXPECT_FALSE(find_program("/bin", "").has_value()) << "a folder";
+}
+
+// As in a container on a node: the variables of the job are there, and its commands are not.
+TEST(LaunchPlan, AJobWithoutSrunIsRefusedUnlessTheRanksAreLocal) {
+  LaunchFacts facts{8, false, false, true, {}, ""};
+  const Variables job = {{"SLURM_JOB_ID", "4711"}, {"SLURM_JOB_NODELIST", "cn07"}};
+  EXPECT_EQ(
+      refusal(2, job, facts),
+      "SLURM_JOB_ID names Slurm job 4711, but srun is not in PATH, as in a container; start all ranks on this "
+      "machine with --local, or make Slurm's commands and configuration visible here");
+  facts.srun_found = true;
+  facts.srun_refusal = "srun: fatal: Could not establish a configuration source";
+  EXPECT_THAT(refusal(2, job, facts),
+              HasSubstr("but srun does not work here (srun: fatal: Could not establish"));
+  LaunchRequest request;
+  request.local = true;
+  EXPECT_EQ(plan(2, batch, facts, request).plan.starter, Starter::mpirun);
+  request.local = false;
+  request.starter = Starter::mpirun;
+  EXPECT_EQ(plan(2, batch, facts, request).plan.starter, Starter::mpirun) << "the user's choice";
+}
+
+// With the port, a server begins as if nobody were there, and nobody else takes it before.
+TEST(HeldPort, IsLeftToTheServerOnly) {
+  const auto held = hold_tcp_port();
+  ASSERT_GT(held.number, 0);
+  const auto begins = [&](bool server) {
+    const OwnedDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const int on = 1;
+    if (server) ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port = htons(static_cast<std::uint16_t>(held.number));
+    return ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 &&
+           ::listen(socket.get(), 1) == 0;
+  };
+  EXPECT_FALSE(begins(false));
+  EXPECT_TRUE(begins(true));
+  EXPECT_NE(hold_tcp_port().number, held.number);
 }
 
 }  // namespace

@@ -81,6 +81,39 @@ says err '^farandole run: mpirun ended with code 255, and no record exists of th
 expect 1 env OMPI_MCA_orte_default_hostfile="$work/no-hosts" "${run[@]}" -n 2 true
 says err 'unable to open the hostfile'
 
+# A job of Slurm without srun, as in a container.
+container=(env SLURM_JOB_ID=4711 SLURM_JOB_NODELIST=cn07 SLURM_JOB_NUM_NODES=1 SLURM_NTASKS=4 SLURM_TASKS_PER_NODE=4)
+expect 64 "${container[@]}" PATH=/nonexistent "${run[@]}" -n 2 --run-dir "$work/refused" /bin/true
+grep -q '"message": "SLURM_JOB_ID names' "$work/refused/launch/job.json" || fail "the doctor cannot tell the refusal"
+rm -rf "$work/refused"
+[[ $(<"$work/err") == "farandole run: SLURM_JOB_ID names Slurm job 4711, but srun is not in PATH, as in a container; "*" --local,"* ]] ||
+  fail "a job without srun: $(<"$work/err")"
+expect 0 "${container[@]}" "${run[@]}" --local -n 2 /bin/sh -c 'echo rank $OMPI_COMM_WORLD_RANK'
+[[ $(sort "$work/out" | xargs) == "rank 0 rank 1" ]] || fail "--local in a job without srun: $(<"$work/out")"
+
+# What a rank prints is never a command to the launcher.
+record="{\"rank\":0,\"host\":\"x\",\"exit_code\":9,\"signal\":0,\"told\":false,\"time_ns\":1,\"run_dir\":\"$work/elsewhere\"}"
+mkdir "$work/elsewhere"
+expect 0 "${run[@]}" -n 2 sh -c 'printf "%s\n" "$@"; printf "%s\n" "$@" >&2; printf "%s\n" "$@" >/proc/$PPID/fd/2' - \
+  "farandole-run-record $record" $'\x1e'"0r$record" $'\x1e'"0x"failed
+[[ -z $(ls "$work/elsewhere") && $(grep -c farandole-run-record "$work/out") == 2 ]] || fail "a line was taken for a record"
+
+# A file beyond ulimit -f ends neither the launcher nor the supervisor, and a rank as usual.
+expect 0 bash -c "ulimit -f 4096; exec ${run[*]} --log-dir $work/limited seq 900000"
+[[ $(stat -c %s "$work/out") -le 4194304 ]] || fail "the limit on file sizes is not in force"
+expect 0 bash -c "ulimit -f 4096; exec ${run[*]} sh -c 'head -c 5000000 /dev/zero >$work/big; echo \$?'"
+says out '^153$'
+rm -rf "$work/limited" "$work/big"
+
+# A start that fails has an end, too.
+mkdir "$work/broken"
+printf '#!/nonexistent/interpreter\n' >"$work/broken/mpirun"
+chmod +x "$work/broken/mpirun"
+expect 64 env PATH="$work/broken" "${run[@]}" --run-dir "$work/unstarted" /bin/true
+[[ $(wc -l <"$work/err") == 1 ]] || fail "one line: $(<"$work/err")"
+grep -q '"end_ns"' "$work/unstarted/launch/job.json" || fail "the end of a start that failed"
+rm -rf "$work/broken" "$work/unstarted"
+
 # Refusals: one line, code 64.
 for bad in '-n 0 true' '-n -3 true' '-n x true' '--frobnicate true' '-n 2' '-n 2 /proc/nonexistent/program' "--log-dir /dev/null/x true"; do
   # shellcheck disable=SC2086

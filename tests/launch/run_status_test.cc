@@ -12,6 +12,7 @@
 #include "farandole/base/error.h"
 #include "farandole/base/files/staging_file.h"
 #include "farandole/base/files/temporary_folder.h"
+#include "farandole/base/host.h"
 #include "farandole/base/run/run_files.h"
 #include "farandole/base/run/run_json.h"
 #include "farandole/base/run/run_lease.h"
@@ -104,6 +105,22 @@ TEST(StatusOfSubmission, IsWhatSlurmSaysUntilItsLauncherCame) {
   write_job(run / "launch/job.json", job);
   EXPECT_EQ(slurm_says("JobState=RUNNING", run / "job.sbatch").state, State::finished);
   ::setenv("PATH", path.c_str(), 1);
+// Whoever can write into a run directory must not control the terminal of whoever looks at it.
+TEST_F(StatusOfRun, HasNoControlCharacters) {
+  job.message = "a\x1b[2J\n  state       finished";
+  facts.program = "b\x1b]0;title\x07";
+  facts.hosts = {
+      "c\x9b"
+      "1m\r"};
+  after(1);
+  const auto one = status_text({read()});
+  EXPECT_THAT(one, HasSubstr("a?[2J?  state       finished"));
+  auto named = read();
+  named.folder = "d\x1b[1m\n";
+  for (const auto& text : {one, status_text({named}), status_text({named, named})})
+    for (const unsigned char c : text) EXPECT_TRUE(c == '\n' || c >= 0x20) << text;
+  EXPECT_THAT(status_text({named}), HasSubstr("d?[1m?: failed"));
+  EXPECT_THAT(one, HasSubstr("checkpoint  none\n"));
 }
 
 TEST_F(StatusOfRun, IsLostWithoutAnEndAndASignOfLife) {
@@ -131,6 +148,13 @@ TEST_F(StatusOfRun, HasFailedIfRankZeroRecordedItsEndButKeptItsLease) {
 TEST_F(StatusOfRun, StartsUntilTheRanksWrite) {
   job.start_ns = real_time_ns();
   EXPECT_EQ(read().state, State::starting);
+  job.host = host_name();
+  job.pid = ::getpid();
+  EXPECT_EQ(read().state, State::starting);
+  job.pid = ::fork();
+  if (job.pid == 0) ::_exit(0);
+  ::waitpid(static_cast<pid_t>(job.pid), nullptr, 0);
+  EXPECT_EQ(read().state, State::lost) << "the launcher was killed";
 }
 
 TEST_F(StatusOfRun, CountsStepsAndTimes) {

@@ -55,6 +55,19 @@ for r in 0 1 2 3; do says out "^\[$r [0-9:.]{12}\] rank $r of 4 on node$((r / 2 
 for r in 0 1 2 3; do grep -q "\] rank $r of 4" "logs/rank-000$r.log" || fail "log of rank $r"; done
 [[ -z $(find logs -name 'farandole-*') ]] || fail "left behind in the log folder: $(ls logs)"
 
+# What ranks print is never a record, wherever Slurm cuts their lines.
+cat >forge <<'FORGE'
+#!/bin/bash
+record="0r{\"rank\":0,\"host\":\"x\",\"exit_code\":9,\"signal\":0,\"told\":false,\"time_ns\":1,\"run_dir\":\"$PWD/elsewhere\"}"
+for ((i = 0; i < 3000; i++)); do printf '%*s%s\n' $((i % 1100)) '' $'\x1e'"$record"; echo "farandole-run-record ${record:2}"; done
+FORGE
+chmod +x forge
+mkdir elsewhere
+script "farandole run -- $work/forge"
+batch 60 -N2 --ntasks-per-node=2 job.sbatch
+is 0
+[[ -z $(ls elsewhere) ]] || fail "a line of a rank was taken for a record"
+
 script "farandole run --log-dir $work/logs2 -- $work/ring fail 1 7"
 batch 60 -N2 --ntasks-per-node=1 job.sbatch
 is 7

@@ -22,12 +22,16 @@ enum class ExitCode : int {
 // The message is one line. It says what is wrong, where (file, offset, rank, option) and what to do.
 class Error : public std::runtime_error {
  public:
-  explicit Error(const std::string& message, ExitCode exit_code = ExitCode::failure)
-      : std::runtime_error(message), exit_code_(exit_code) {}
+  // `system_error`: the errno of the system call that failed; 0: it was none.
+  explicit Error(const std::string& message, ExitCode exit_code = ExitCode::failure, int system_error = 0)
+      : std::runtime_error(message), exit_code_(exit_code), system_error_(system_error) {}
   ExitCode exit_code() const { return exit_code_; }
+  // Whether removing files could help.
+  bool lacks_space() const { return system_error_ == ENOSPC || system_error_ == EDQUOT; }
 
  private:
   ExitCode exit_code_;
+  int system_error_;
 };
 
 class UserError : public Error {
@@ -42,7 +46,8 @@ class CorruptInput : public Error {
 
 // Describes the last failed system call with the text of errno, as in system_error("open", path).
 inline Error system_error(const std::string& call, const std::string& path) {
-  return Error(call + " " + path + ": " + std::strerror(errno));
+  const int error = errno;
+  return Error(call + " " + path + ": " + std::strerror(error), ExitCode::failure, error);
 }
 
 }  // namespace farandole

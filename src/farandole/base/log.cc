@@ -6,6 +6,8 @@
 #include <spdlog/spdlog.h>
 #include <string>
 
+#include "farandole/base/text/phrases.h"
+
 namespace farandole {
 
 void set_up_log(int rank, int world_size) {
@@ -21,7 +23,8 @@ void set_up_log(int rank, int world_size) {
 void write_log(LogLevel level, std::string_view text) {
   constexpr spdlog::level::level_enum levels[] = {spdlog::level::debug, spdlog::level::info,
                                                   spdlog::level::warn, spdlog::level::err};
-  spdlog::log(levels[static_cast<std::size_t>(level)], spdlog::string_view_t(text.data(), text.size()));
+  const auto shown = printable_lines(text);  // Names of files may control a terminal.
+  spdlog::log(levels[static_cast<std::size_t>(level)], spdlog::string_view_t(shown.data(), shown.size()));
 }
 
 }  // namespace farandole

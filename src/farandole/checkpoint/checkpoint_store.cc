@@ -188,24 +188,35 @@ void CheckpointStore::Impl::write(Snapshot& snapshot) {
 }
 
 std::string CheckpointStore::Impl::try_to_write(Snapshot& snapshot) {
-  const auto attempt = [&]() -> std::string {
+  std::string failed;
+  bool lacks_space = false;
+  const auto attempt = [&] {
+    failed.clear();
     try {
       write(snapshot);
-      return {};
+    } catch (const Error& error) {
+      failed = error.what();
+      lacks_space |= error.lacks_space();
     } catch (const std::exception& error) {
-      return fmt::format("the checkpoint of step {} is lost: {}", snapshot.step, error.what());
+      failed = error.what();
     }
   };
-  auto failed = attempt();
+  attempt();
   if (!failed.empty()) snapshot.not_finite = find_nonfinite(snapshot);
-  if (!failed.empty() && snapshot.not_finite.empty()) {  // The file system may be full.
-    prune(0, {});
-    failed = attempt();
+  if (!failed.empty() && snapshot.not_finite.empty()) {
+    const auto first = failed;
+    if (lacks_space) prune(0, {});  // Nothing else is repaired by fewer good checkpoints.
+    attempt();
+    if (failed.empty())
+      log_warning("the checkpoint of step {} was written at the second attempt{}; the first one failed: {}",
+                  snapshot.step, lacks_space ? ", after older ones were removed" : "", first);
   }
   if (!snapshot.not_finite.empty())
     log_warning("the checkpoint of step {} is not finite: {} has a NaN or an infinity", snapshot.step,
                 snapshot.not_finite);
-  if (!failed.empty()) log_warning("{}; training continues until the next checkpoint", failed);
+  if (failed.empty()) return {};
+  failed = fmt::format("the checkpoint of step {} is lost: {}", snapshot.step, failed);
+  log_warning("{}; training continues until the next checkpoint", failed);
   return failed;
 }
 

@@ -6,13 +6,27 @@
 #include <ctime>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <sstream>
 
+#include "farandole/analyzer/report/formatting.h"
 #include "farandole/base/run/earlier_starts.h"
 #include "farandole/base/run/remedies.h"
 #include "farandole/base/text/phrases.h"
 
 namespace farandole {
 namespace {
+
+// What mpirun says stands in paragraphs between lines of dashes. Returns the first one as one line.
+std::string first_paragraph(const std::string& words) {
+  std::string text;
+  std::istringstream lines(words);
+  for (std::string line; std::getline(lines, line);) {
+    const bool empty = line.find_first_not_of("- \t\r") == std::string::npos;
+    if (empty && !text.empty()) break;
+    if (!empty) text += (text.empty() ? "" : " ") + line.substr(line.find_first_not_of(' '));
+  }
+  return shortened(text, 400);
+}
 
 const char* was(std::size_t count) {
   return count == 1 ? "was" : "were";
@@ -67,7 +81,9 @@ class Sentence {
   const RankEvidence& rank(int number) const { return run_.ranks.at(static_cast<std::size_t>(number)); }
   bool by_itself() const { return root_cause_.end && root_cause_.end->signal == 0; }
   int exit_code() const {
-    return root_cause_.end ? root_cause_.end->exit_code : static_cast<int>(run_.facts.exit_code.value_or(1));
+    return root_cause_.end
+               ? root_cause_.end->exit_code
+               : static_cast<int>(run_.facts.exit_code.value_or(run_.job ? run_.job->exit_code : 1));
   }
 
   std::string refusal(const char* what) const {
@@ -135,6 +151,10 @@ class Sentence {
 
   std::string failure() const {
     const int code = exit_code();
+    if (root_cause_.rank && code == 0) return of_rank("ended with exit code 0 without MPI_Finalize");
+    if (no_rank_began(run_) && run_.job && !root_cause_.why.empty())
+      return fmt::format("{} did not start the ranks: {}", run_.job->starter,
+                         first_paragraph(root_cause_.why));
     auto what = fmt::format("ended with exit code {}", code);
     if (code > 128 && code <= 128 + 64)
       what += fmt::format(", with which a shell reports {}", describe_signal(code - 128));

@@ -267,7 +267,7 @@ std::string diagnosis_text(const RunEvidence& run, const Diagnosis& diagnosis) {
   append_list(text, "Evidence", diagnosis.evidence);
   append_list(text, "Not readable", run.troubles);
   append_list(text, "Next", diagnosis.next);
-  return text;
+  return printable_lines(text);  // Logs and records of others are in it.
 }
 
 std::string diagnosis_json(const RunEvidence& run, const Diagnosis& diagnosis) {

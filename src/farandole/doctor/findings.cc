@@ -4,11 +4,13 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <map>
+#include <sstream>
 
 #include "farandole/base/run/earlier_starts.h"
 #include "farandole/base/run/remedies.h"
 #include "farandole/base/text/phrases.h"
 #include "farandole/doctor/descriptions.h"
+#include "farandole/doctor/root_cause.h"
 #include "farandole/launch/supervisor/supervisor.h"
 
 namespace farandole {
@@ -43,6 +45,9 @@ class Finder {
                                       : fmt::format(" and ended at {} with exit code {}", time_of(job.end_ns),
                                                     job.exit_code)));
       if (!job.message.empty()) add("its message: " + job.message);
+      // Where a rank has failed by itself, mpirun and srun only repeat that.
+      if (job.end_ns != 0 && job.exit_code != 0 && !job.starter_said.empty() && !is_known(diagnosis_.rank))
+        add(job.starter + " said: " + without_rulers(job.starter_said));
       for (const auto& signal : job.signals)
         add(fmt::format("farandole run received {} at {}", describe_signal(signal.number),
                         time_of(signal.time_ns)));
@@ -59,6 +64,21 @@ class Finder {
                       starts.size()));
     for (auto start = starts.end() - static_cast<std::ptrdiff_t>(shown); start != starts.end(); ++start)
       add(fmt::format("what an earlier start has recorded is kept: farandole doctor {}", start->string()));
+  }
+
+  bool is_known(const std::optional<int>& rank) const {
+    return rank && run_.ranks.at(static_cast<std::size_t>(*rank)).end;
+  }
+
+  // Open MPI puts lines of dashes around its words.
+  static std::string without_rulers(const std::string& words) {
+    constexpr int most_lines = 12;
+    std::string text;
+    std::istringstream lines(words);
+    int count = 0;
+    for (std::string line; std::getline(lines, line) && count < most_lines;)
+      if (line.find_first_not_of("- \t\r") != std::string::npos) text += (count++ == 0 ? "" : "\n") + line;
+    return text;
   }
 
   void slurm(const std::string& id) {
@@ -165,6 +185,15 @@ std::string host_of(const Diagnosis& diagnosis) {
   return diagnosis.host.empty() ? "its host" : diagnosis.host;
 }
 
+// Returns whether `farandole analyze` has something to read.
+bool has_timeline(const RunEvidence& run) {
+  std::error_code ignored;
+  return std::any_of(run.ranks.begin(), run.ranks.end(),
+                     [](const auto& one) { return one.recorder.has_value(); }) ||
+         std::filesystem::exists(run.folder / "timeline.json.gz", ignored) ||
+         std::filesystem::exists(run.folder / "timeline.json", ignored);
+}
+
 // Names the log of the rank, or says how to write a log next time.
 std::string look_at_log(const RunEvidence& run, int rank) {
   const auto log = log_of(run.folder / "logs", rank);
@@ -245,7 +274,13 @@ std::vector<std::string> advise(const RunEvidence& run, const Diagnosis& diagnos
     next.push_back(fmt::format("continue {}: kill -CONT {}", helper.who, helper.pid));
   switch (diagnosis.cause) {
     case Cause::done:
-      next.push_back("farandole analyze " + run.folder.string());
+      next.push_back(
+          has_timeline(run)
+              ? "farandole analyze " + run.folder.string()
+              : std::string("nothing was recorded that farandole analyze could read; ") +
+                    (run.kind == ProgramKind::program
+                         ? "farandole run --run-dir RUN --trace-mpi records the MPI calls of any program"
+                         : "leave out --timeline off"));
       return next;
     case Cause::running:
       return next;
@@ -261,6 +296,10 @@ std::vector<std::string> advise(const RunEvidence& run, const Diagnosis& diagnos
       next.emplace_back("to get a stack: ulimit -c unlimited, run again, gdb PROGRAM CORE");
       break;
     case Cause::failed:
+      if (no_rank_began(run)) {
+        next.push_back(fmt::format("correct what {} names and start the run again", run.job->starter));
+        return next;
+      }
       about_failure(run, diagnosis, next);
       break;
     case Cause::refused:

@@ -10,6 +10,7 @@
 #include "farandole/base/text/parse_number.h"
 #include "farandole/base/text/phrases.h"
 #include "farandole/doctor/descriptions.h"
+#include "farandole/launch/outcome.h"
 
 namespace farandole {
 namespace {
@@ -202,6 +203,19 @@ bool host_is_gone(const RunEvidence& run, const std::vector<int>& unheard, int r
   return others;
 }
 
+// Returns the rank that left with exit code 0 while the others went on: mpirun says so, or they lost it
+// although it has not closed its recorder.
+std::optional<RankRecord> left_early(const RunEvidence& run, const std::vector<RankRecord>& ends,
+                                     bool lost_a_peer) {
+  const auto named = run.job ? left_without_finalize(run.job->starter_said) : std::nullopt;
+  for (const auto& end : ends) {
+    const auto& recorder = evidence_of(run, end.rank).recorder;
+    if (!end.failed() && !end.told && (end.rank == named || (lost_a_peer && recorder && !recorder->closed)))
+      return end;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::string_view name_of(Cause cause) {
@@ -236,6 +250,12 @@ std::optional<StalledCall> find_stalled_call(const std::vector<RankEvidence>& ra
                           call.start_ns, call.operation, call.name});
   }
   return find_stalled_call(progress);
+}
+
+bool no_rank_began(const RunEvidence& run) {
+  return run.job && run.job->end_ns != 0 && run.job->exit_code != 0 &&
+         std::none_of(run.ranks.begin(), run.ranks.end(),
+                      [](const auto& one) { return one.end || one.recorder || one.log.found; });
 }
 
 // Rank 0 writes into run.json that it lost a peer. mpirun may kill its supervisor before it
@@ -275,13 +295,15 @@ RootCause find_root_cause(const RunEvidence& run, const std::optional<StalledCal
               {},
               rank.log.stall_end};
   const bool asked_by_launcher = run.job && !run.job->signals.empty();
+  const auto by_slurm = ended_by_slurm(run);
+  if (const auto left = left_early(run, ends, lost_a_peer); left && !asked_by_launcher && !by_slurm)
+    return {Cause::failed, left->rank, *left, ""};
   if (!ends.empty() && (!asked_by_launcher || lost_a_peer || is_missed(run)))
     for (const int rank : unheard)
       if (host_is_gone(run, unheard, rank)) return lost_with_host(run, rank);
   // A rank ended because it lost one that left no record.
   if (lost_a_peer && launcher_was_killed(run) && !unheard.empty())
     return {Cause::unknown, unheard.front(), {}, std::string(killed_launcher)};
-  const auto by_slurm = ended_by_slurm(run);
   if (run.job && run.job->starter_signal != 0 && !asked_by_launcher && !by_slurm)
     return {Cause::killed,
             {},
@@ -318,6 +340,10 @@ RootCause find_root_cause(const RunEvidence& run, const std::optional<StalledCal
     if (launcher_was_killed(run)) root_cause.why += fmt::format("; {}", killed_launcher);
     return root_cause;
   }
+  if (no_rank_began(run) && cause_of_code(run.job->exit_code) == Cause::refused)
+    return {Cause::refused, {}, {}, run.job->message};
+  if (no_rank_began(run) && !run.job->starter_said.empty())
+    return {Cause::failed, {}, {}, run.job->starter_said};
   return {Cause::unknown, {}, {}, run.job && run.job->end_ns != 0 ? run.job->message : ""};
 }
 

@@ -55,6 +55,9 @@ struct RootCause {
 // Returns the end of each rank as its launcher recorded it, or else as its log reports it (without a time).
 std::vector<RankRecord> known_ends(const RunEvidence& run);
 
+// Returns whether the launcher recorded a failure, and there is no sign of any rank.
+bool no_rank_began(const RunEvidence& run);
+
 // `run` must have ended.
 RootCause find_root_cause(const RunEvidence& run, const std::optional<StalledCall>& call);
 

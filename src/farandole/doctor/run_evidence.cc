@@ -150,13 +150,16 @@ class Gatherer {
   }
 
   // The launcher's records about a job that has ended cannot be about a rank that lives. If the processes of
-  // its host cannot be seen, its sign of life must be young, and younger than that end.
+  // its host cannot be seen, a sign of life must come while this process looks, because the last one of a
+  // rank that was killed is also young at first.
   void read_lease() {
     lease_ = find_lease_holder(run_.folder);
     if (!lease_) return;
     constexpr std::int64_t young_ns = 10 * ns_per_second, beat_ns = 5 * ns_per_second;
     const bool young = run_.now_ns - lease_->changed_ns < young_ns;
-    run_.lease_alive = lease_->alive.value_or(young && lease_->changed_ns > ended_ns() + beat_ns);
+    run_.lease_alive = lease_->alive
+                           ? *lease_->alive
+                           : young && lease_->changed_ns > ended_ns() + beat_ns && lease_beats(run_.folder);
     if (run_.lease_alive && ended_ns() != 0) leave_launch_out();
   }
 

@@ -23,6 +23,7 @@ class Planner {
 
   LaunchPlan plan() {
     refuse_nesting();
+    refuse_job_without_srun();
     plan_.starter = request_.starter.value_or(usual_starter());
     plan_.ranks = slurm_ ? slurm_ranks() : machine_ranks();
     if (plan_.ranks < 1 || plan_.ranks > most_ranks)
@@ -55,6 +56,17 @@ class Planner {
         "this process is already one of {} ranks ({}); call farandole run once, outside srun or mpirun, or "
         "start the program itself with srun --mpi=pmix",
         around->value, around->variable));
+  }
+
+  // mpirun would call srun as well, and would fail in many words.
+  void refuse_job_without_srun() const {
+    const bool works = facts_.srun_found && facts_.srun_refusal.empty();
+    if (!in_slurm_job(environment_) || works || request_.local || request_.starter == Starter::mpirun) return;
+    throw UserError(fmt::format(
+        "SLURM_JOB_ID names Slurm job {}, but srun {}, as in a container; start all ranks on this machine with --local, "
+        "or make Slurm's commands and configuration visible here",
+        text("SLURM_JOB_ID").empty() ? text("SLURM_JOBID") : text("SLURM_JOB_ID"),
+        facts_.srun_found ? "does not work here (" + facts_.srun_refusal + ")" : "is not in PATH"));
   }
 
   void check_nodes() const {

@@ -53,6 +53,7 @@ struct LaunchFacts {
   std::optional<int> terminal_columns;  // Of stdout, if it is a terminal.
   std::filesystem::path programs;       // Folder of Farandole's programs; appended to the ranks' PATH.
   bool srun_has_pmix = true;            // `srun --mpi=list` names it, or SLURM_MPI_TYPE makes the choice.
+  std::string srun_refusal = {};        // Why `srun --mpi=list` fails; empty: it does not.
   int free_port = 0;                    // Of TCP, for programs of PyTorch; 0: none is known.
 };
 
@@ -68,8 +69,9 @@ struct LaunchPlan {
 // The number of ranks is `request.ranks`. all_cores means the cores of this machine outside Slurm; inside
 // Slurm it means SLURM_NTASKS or else all CPUs of the allocation. Without a number, it is SLURM_NTASKS, or
 // else SLURM_NTASKS_PER_NODE on each node, or else one rank per node.
-// Throws: UserError if neither srun nor mpirun is found, mpirun would refuse to run as root, the number is
-// out of range, the job has another number of nodes, or this process is already one of several ranks.
+// Throws: UserError if neither srun nor mpirun is found, a Slurm job has no srun and the ranks are not local,
+// mpirun would refuse to run as root, the number is out of range, the job has another number of nodes, or
+// this process is already one of several ranks.
 LaunchPlan plan_launch(const LaunchRequest& request, const LaunchFacts& facts,
                        const Environment& environment);
 

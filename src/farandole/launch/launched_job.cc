@@ -79,8 +79,16 @@ class Launcher {
     ::fcntl(to_starter_.get(), F_SETFL, O_NONBLOCK);
     // srun and mpirun would end the ranks after Ctrl-C. This process tells the ranks instead, so that
     // they can save.
-    starter_.emplace(command, ChildStreams{input.read_end.get(), -1, err.write_end.get()}, SIGTERM,
-                     environment, std::vector<int>(), ChildGroup::own);
+    try {
+      starter_.emplace(command, ChildStreams{input.read_end.get(), -1, err.write_end.get()}, SIGTERM,
+                       environment, std::vector<int>(), ChildGroup::own);
+    } catch (const Error& error) {
+      job_.exit_code = static_cast<int>(error.exit_code());
+      job_.message = error.what();
+      job_.end_ns = real_time_ns();
+      launch_folder_.end(job_, {});
+      throw;
+    }
   }
 
   JobEnd run() {
@@ -107,6 +115,7 @@ class Launcher {
     options.log_folder = log_folder_;
     options.run = run_;
     options.launch = job_.launch;
+    options.word = word_;
     options.threads = plan_.threads;
     options.trace_mpi = request.trace_mpi;
     options.program = request.program;
@@ -227,7 +236,8 @@ class Launcher {
   std::vector<RankRecord> rank_records() const {
     auto records = read_records(folder_.path());
     for (const auto& [rank, text] : records_text_)
-      if (auto record = parse_rank_record(text)) records.push_back(*std::move(record));
+      if (auto record = parse_rank_record(text); record && record->rank == rank)
+        records.push_back(*std::move(record));
     std::sort(records.begin(), records.end(), [](const auto& a, const auto& b) { return a.rank < b.rank; });
     return records;
   }
@@ -376,8 +386,8 @@ class Launcher {
   JobEnd conclude() {
     auto records = rank_records();
     learn_run(records);
-    const auto outcome =
-        outcome_of(records, plan_.ranks, starter_->end(), plan_.command.front(), signal_, log_folder_);
+    const auto outcome = outcome_of(records, plan_.ranks, starter_->end(), plan_.command.front(),
+                                    job_.starter_said, signal_, log_folder_);
     if (outcome.show_held_back) err_.push(held_back_);
     if (!outcome.message.empty()) err_.push("farandole run: " + outcome.message + "\n");
     if (outcome.exit_code == 0 && trace_mpi_ && !launch_folder_.has_recorded())
@@ -413,7 +423,9 @@ class Launcher {
   OwnedDescriptor to_starter_;  // Only if stdin is a terminal.
   std::string typed_;           // Not yet written there.
   OutputQueue out_{STDOUT_FILENO}, err_{STDERR_FILENO};
-  MarkedLines lines_{[this](int rank, LineKind kind, std::string_view text) { take_line(rank, kind, text); },
+  const std::string word_ = random_word();
+  MarkedLines lines_{word_,
+                     [this](int rank, LineKind kind, std::string_view text) { take_line(rank, kind, text); },
                      [this](std::string_view words) { take_words(words); }};
   std::map<std::pair<int, LineKind>, LineSplitter> ranks_lines_;
   std::map<int, std::string> records_text_;  // By rank: records for which no folder was available.

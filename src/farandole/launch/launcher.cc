@@ -1,5 +1,6 @@
 #include "farandole/launch/launcher.h"
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -15,6 +16,7 @@
 #include "farandole/base/process/program.h"
 #include "farandole/base/run/run_lease.h"
 #include "farandole/base/text/parse_number.h"
+#include "farandole/base/text/phrases.h"
 #include "farandole/launch/launched_job.h"
 #include "farandole/launch/process/child_process.h"
 #include "farandole/launch/process/machine.h"
@@ -35,15 +37,17 @@ class Reporter {
   Reporter(fs::path run, std::chrono::seconds patience)
       : run_(std::move(run)), deadline_(std::chrono::steady_clock::now() + patience) {}
 
-  // Returns what farandole-PROGRAM prints about the run; empty if it fails.
+  // Returns what farandole-PROGRAM prints about the run; empty if it fails. why() then returns the reason.
   std::string ask(const char* program, std::vector<std::string> arguments) {
     arguments.insert(arguments.begin(), (program_folder() / fmt::format("farandole-{}", program)).string());
     const auto left =
         std::chrono::ceil<std::chrono::milliseconds>(deadline_ - std::chrono::steady_clock::now());
-    if (left.count() <= 0) return "";
-    const auto answer = run_command(arguments, left);
-    return answer && answer->exit_code == 0 ? answer->text : "";
+    const auto answer = left.count() > 0 ? run_command(arguments, left) : std::nullopt;
+    if (answer && answer->exit_code == 0) return answer->text;
+    why_ = answer ? answer->text.substr(0, answer->text.find('\n')) : "it took too long";
+    return "";
   }
+  const std::string& why() const { return why_; }
   bool has(const char* name) const {
     std::error_code absent;
     return fs::exists(run_ / name, absent);
@@ -52,6 +56,7 @@ class Reporter {
  private:
   const fs::path run_;
   const std::chrono::steady_clock::time_point deadline_;
+  std::string why_;
 };
 
 // Writes RUN/report.txt (why the job ended if it failed, and where the time went) and RUN/report.html. A
@@ -68,9 +73,8 @@ void write_run_report(const fs::path& run, int exit_code, std::chrono::seconds p
     const auto analysis = reporter.ask("analyze", {folder});
     reporter.ask("analyze", {folder, "--format", "html", "--output", html});
     if (analysis.empty() || !reporter.has("report.html"))
-      fmt::print(stderr,
-                 "farandole run: the report of the timeline is missing; write it with farandole analyze {}\n",
-                 folder);
+      fmt::print(stderr, "farandole run: the report of the timeline is missing: {}\n",
+                 printable(reporter.why()));
     text += analysis;
   }
   if (!text.empty() && !replace_file(run / "report.txt", text))
@@ -87,20 +91,45 @@ bool is_set(const char* variable) {
   return value != nullptr && *value != '\0';
 }
 
-LaunchFacts look_around() {
+// In a container, srun may be there without the configuration of Slurm.
+void ask_srun(LaunchFacts& facts) {
+  const auto types = run_command({"srun", "--mpi=list"}, std::chrono::seconds(30));
+  facts.srun_has_pmix = is_set("SLURM_MPI_TYPE") ||
+                        (types && types->exit_code == 0 && types->text.find("pmix") != std::string::npos);
+  if (types && types->exit_code == 0) return;
+  if (!types) {
+    facts.srun_refusal = "srun --mpi=list does not answer";
+    return;
+  }
+  const auto text = types->text.substr(0, types->text.find_last_not_of('\n') + 1);
+  facts.srun_refusal = printable(text.substr(text.rfind('\n') + 1));  // npos + 1 is 0
+}
+
+LaunchFacts look_around(const LaunchRequest& request, int free_port) {
   LaunchFacts facts;
   facts.cores = usable_cores();
   facts.root = ::geteuid() == 0;
   facts.srun_found = find_program("srun", path_variable()).has_value();
-  if (facts.srun_found && in_slurm_job(&std::getenv) && !is_set("SLURM_MPI_TYPE"))
-    facts.srun_has_pmix =
-        output_of({"srun", "--mpi=list"}, std::chrono::seconds(30)).value_or("").find("pmix") !=
-        std::string::npos;
+  if (facts.srun_found && in_slurm_job(&std::getenv) && !request.local) ask_srun(facts);
   facts.mpirun_found = find_program("mpirun", path_variable()).has_value();
-  facts.free_port = free_tcp_port();
+  facts.free_port = free_port;
   facts.terminal_columns = terminal_columns(STDOUT_FILENO);
   facts.programs = program_folder();
   return facts;
+}
+
+// Nobody may look at the output of a job that Slurm starts, so the doctor tells why it was refused. A run
+// directory that is there stays as it is.
+void note_refusal(const LaunchRequest& request, const UserError& why) {
+  std::error_code error;
+  if (!in_slurm_job(&std::getenv) || request.run_dir.empty() || fs::exists(request.run_dir, error) ||
+      !fs::create_directories(request.run_dir / "launch", error))
+    return;
+  auto job = record_start(std::max(1, request.ranks.value_or(1)), "srun", request.program);
+  job.exit_code = static_cast<int>(why.exit_code());
+  job.message = why.what();
+  job.end_ns = real_time_ns();
+  write_job(request.run_dir / "launch/job.json", job);
 }
 
 LaunchedRun find_run(const LaunchRequest& request, const fs::path& log_folder) {
@@ -194,8 +223,17 @@ int launch(const LaunchRequest& first_request) {
   auto request = first_request;
   if (request.program.empty())
     throw UserError("no program to start; write farandole run -n 4 -- PROGRAM ARGUMENTS");
-  const auto make_plan = [&] { return plan_launch(request, look_around(), &std::getenv); };
-  auto plan = make_plan();
+  const auto port = hold_tcp_port();
+  const auto make_plan = [&] {
+    return plan_launch(request, look_around(request, port.number), &std::getenv);
+  };
+  LaunchPlan plan;
+  try {
+    plan = make_plan();
+  } catch (const UserError& error) {
+    note_refusal(request, error);
+    throw;
+  }
   if (request.min_ranks && (*request.min_ranks > plan.ranks || request.max_restarts == 0))
     throw UserError(fmt::format("--min-ranks {} has no effect on {} rank{} with --max-restarts {}",
                                 *request.min_ranks, plan.ranks, plan.ranks == 1 ? "" : "s",

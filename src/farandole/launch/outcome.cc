@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "farandole/base/error.h"
+#include "farandole/base/text/parse_number.h"
 #include "farandole/launch/supervisor/supervisor.h"
 
 namespace farandole {
@@ -43,8 +44,18 @@ std::string missing_ranks(const std::vector<RankRecord>& records, int ranks) {
 
 }  // namespace
 
+std::optional<int> left_without_finalize(std::string_view starter_said) {
+  constexpr std::string_view before = "due to process rank ", how = "exiting improperly";
+  const auto at = starter_said.find(before);
+  if (at == std::string_view::npos || starter_said.find(how, at) == std::string_view::npos)
+    return std::nullopt;
+  const auto number = starter_said.substr(at + before.size());
+  return parse_number<int>(number.substr(0, number.find(' ')));
+}
+
 Outcome outcome_of(const std::vector<RankRecord>& records, int ranks, const ChildEnd& starter,
-                   const std::string& starter_name, int signal, const std::filesystem::path& log_folder) {
+                   const std::string& starter_name, std::string_view starter_said, int signal,
+                   const std::filesystem::path& log_folder) {
   const int starter_code = starter.signal != 0 ? 128 + starter.signal : starter.exit_code;
   const auto first = first_failure(records);
   const bool all_reported = static_cast<int>(records.size()) >= ranks;
@@ -53,12 +64,20 @@ Outcome outcome_of(const std::vector<RankRecord>& records, int ranks, const Chil
     Outcome outcome{first->shell_code(), "", false};
     if (signal != 0 && first->told) return outcome;
     if (speaks_for_itself(*first) && unanimous(records, *first)) return outcome;
-    outcome.message =
-        is_victim(*first) && !all_reported
-            ? fmt::format(
-                  "no record exists of the end of rank {}; rank {} (host {}) ended because of a lost rank",
-                  missing_ranks(records, ranks), first->rank, first->host)
-            : fmt::format("rank {} (host {}) failed first: {}", first->rank, first->host, describe(*first));
+    const auto left = std::find_if(records.begin(), records.end(), [&](const auto& record) {
+      return !record.failed() && !record.told && record.time_ns < first->time_ns;
+    });
+    if (is_victim(*first) && !all_reported)
+      outcome.message = fmt::format(
+          "no record exists of the end of rank {}; rank {} (host {}) ended because of a lost rank",
+          missing_ranks(records, ranks), first->rank, first->host);
+    else if (is_victim(*first) && left != records.end())
+      outcome.message = fmt::format(
+          "rank {} (host {}) ended with exit code 0 before the others; rank {} (host {}) ended because it lost a rank",
+          left->rank, left->host, first->rank, first->host);
+    else
+      outcome.message =
+          fmt::format("rank {} (host {}) failed first: {}", first->rank, first->host, describe(*first));
     if (!log_folder.empty()) outcome.message += "; its log is " + log_of(log_folder, first->rank).string();
     return outcome;
   }
@@ -70,7 +89,14 @@ Outcome outcome_of(const std::vector<RankRecord>& records, int ranks, const Chil
                                ? fmt::format("{} was killed by signal {} ({})", starter_name, starter.signal,
                                              ::strsignal(starter.signal))
                                : fmt::format("{} ended with code {}", starter_name, starter_code);
-  if (first && all_reported)
+  const auto left = left_without_finalize(starter_said);
+  const auto of_left =
+      std::find_if(records.begin(), records.end(), [&](const auto& record) { return record.rank == left; });
+  if (of_left != records.end() && !of_left->failed())
+    outcome.message = fmt::format(
+        "rank {} (host {}) ended with exit code 0 without MPI_Finalize, so {} ended the other ranks",
+        of_left->rank, of_left->host, starter_name);
+  else if (first && all_reported)
     outcome.message = fmt::format("all ranks were stopped from outside; {}", starter_end);
   else
     outcome.message = fmt::format("{}, and no record exists of the end of rank {}", starter_end,

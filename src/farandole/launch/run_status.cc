@@ -12,6 +12,8 @@
 #include "farandole/base/error.h"
 #include "farandole/base/files/file_bytes.h"
 #include "farandole/base/files/staging_file.h"
+#include "farandole/base/host.h"
+#include "farandole/base/process/process_state.h"
 #include "farandole/base/run/run_files.h"
 #include "farandole/base/run/run_json.h"
 #include "farandole/base/run/run_lease.h"
@@ -109,12 +111,20 @@ void read_checkpoint(const fs::path& run, ProgramKind kind, RunStatus& status) {
   auto newest = newest_checkpoint(run);
   if (newest.empty() && kind == ProgramKind::program) {
     newest = newest_checkpoint_of_program(run);
-    status.other_checkpoint = newest.lexically_relative(run).string();
+    if (!newest.empty()) status.other_checkpoint = newest.lexically_relative(run).string();
   }
   if (newest.empty()) return;
   status.checkpoint_step = step_of_checkpoint(newest);
   if (const auto written_ns = changed_ns(newest); written_ns >= 0)
     status.checkpoint_age_s = std::max(0.0, seconds_now() - static_cast<double>(written_ns) * 1e-9);
+}
+
+// Whether the launcher may still start ranks. Processes of another host cannot be seen.
+bool may_be_starting(const JobRecord& job) {
+  constexpr double longest_s = 60;
+  if (seconds_now() - static_cast<double>(job.start_ns) * 1e-9 >= longest_s) return false;
+  const auto process = read_process_state(job.pid);
+  return job.host != host_name() || (process && process->state != 'Z');
 }
 
 // `recording`: as recording_since().
@@ -144,7 +154,7 @@ void judge(const RunFacts& facts, double recording, bool closed, const std::opti
                        : State::failed;
     if (status.state == State::stopped) status.detail = "the same command continues from its checkpoint";
     if (status.state == State::failed) status.detail = job && !job->message.empty() ? job->message : "";
-  } else if (job && !ranks_began && seconds_now() - launched < 60) {
+  } else if (job && !ranks_began && may_be_starting(*job)) {
     status.state = State::starting;
   } else {
     status.state = State::lost;
@@ -299,7 +309,7 @@ std::string steps(const RunStatus& run) {
 }
 
 std::string headline(const RunStatus& run) {
-  std::string line = fmt::format("{}: {}", run.folder, name_of(run.state));
+  std::string line = fmt::format("{}: {}", printable(run.folder), name_of(run.state));
   if (run.state == State::waiting) line += run.ranks ? " to start again" : " to start";
   if (run.state == State::failed && run.exit_code) line += fmt::format(" with exit code {}", *run.exit_code);
   if (const auto done = steps(run); !done.empty()) line += ", " + done;
@@ -310,7 +320,7 @@ std::string headline(const RunStatus& run) {
 std::string paragraph(const RunStatus& run) {
   std::string text = headline(run);
   const auto add = [&](const char* name, const std::string& value) {
-    if (!value.empty()) text += fmt::format("  {:<11} {}\n", name, value);
+    if (!value.empty()) text += fmt::format("  {:<11} {}\n", name, printable(value));
   };
   add("reason", run.detail);
   add("program", run.program);
@@ -348,7 +358,7 @@ std::string paragraph(const RunStatus& run) {
 
 std::string table(const std::vector<RunStatus>& runs) {
   std::size_t widest = 3;
-  for (const auto& run : runs) widest = std::max(widest, run.folder.size());
+  for (const auto& run : runs) widest = std::max(widest, printable(run.folder).size());
   auto text = fmt::format("{:<{}}  {:<8}  {:>17}  {:>10}  {:>10}  {:>10}  {:>10}  {:>8}\n", "run", widest,
                           "state", "step", "samples/s", "loss", "held-out", "checkpoint", "restarts");
   const auto number = [](const auto& value, const char* format) {
@@ -356,7 +366,7 @@ std::string table(const std::vector<RunStatus>& runs) {
   };
   for (const auto& run : runs)
     text += fmt::format(
-        "{:<{}}  {:<8}  {:>17}  {:>10}  {:>10}  {:>10}  {:>10}  {:>8}\n", run.folder, widest,
+        "{:<{}}  {:<8}  {:>17}  {:>10}  {:>10}  {:>10}  {:>10}  {:>8}\n", printable(run.folder), widest,
         name_of(run.state),
         number(run.step, "{}") + (run.total_steps ? fmt::format("/{}", *run.total_steps) : ""),
         number(run.samples_per_s, "{:.0f}"), number(run.loss, "{:.4f}"), number(run.eval_loss, "{:.4f}"),

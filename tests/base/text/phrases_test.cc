@@ -20,6 +20,11 @@ TEST(Phrases, PrintableTextIsUtf8WithoutControlCharacters) {
   EXPECT_EQ(printable("\xE2\x82"), "?");  // cut off
 }
 
+TEST(Phrases, PrintableLinesStayLines) {
+  EXPECT_EQ(printable_lines("a\n\n b\x1b[1m\r\n"), "a\n\n b?[1m?\n");
+  EXPECT_EQ(printable_lines(""), "");
+}
+
 TEST(Phrases, TextsAreSplitAtCommas) {
   using Parts = std::vector<std::string>;
   EXPECT_EQ(split_at_commas(""), Parts({""}));

@@ -83,7 +83,7 @@ TEST(StreamRelay, LogsAgainAfterTheDiskWasFull) {
   OutputQueue queue(nowhere.get());
   Disk disk;
   std::ostream log(&disk);
-  StreamRelay relay(std::move(read_end), queue, 0, LineKind::out, {}, &log);
+  StreamRelay relay(std::move(read_end), queue, {}, {}, &log);
   const auto print = [&, &to = write_end](const std::string& line) {
     ASSERT_EQ(::write(to.get(), line.data(), line.size()), static_cast<ssize_t>(line.size()));
     relay.read_some();

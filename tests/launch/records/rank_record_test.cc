@@ -76,8 +76,9 @@ TEST(FirstFailure, IsTheEarliestThatWasNotTold) {
       << "the program's answer";
 }
 
-Outcome outcome_of_two(const std::vector<RankRecord>& records, ChildEnd starter, int signal = 0) {
-  return outcome_of(records, 2, starter, "mpirun", signal, "logs");
+Outcome outcome_of_two(const std::vector<RankRecord>& records, ChildEnd starter, int signal = 0,
+                       std::string_view said = "") {
+  return outcome_of(records, 2, starter, "mpirun", said, signal, "logs");
 }
 
 TEST(Outcome, NamesRankHostCauseAndLog) {
@@ -122,6 +123,21 @@ TEST(Outcome, SaysWhichRanksSaidNothing) {
   const auto victim = outcome_of_two({ended(0, 70, 1)}, {137, 0});
   EXPECT_EQ(victim.exit_code, 70);
   EXPECT_THAT(victim.message, testing::StartsWith("no record exists of the end of rank 1; rank 0 "));
+}
+
+TEST(Outcome, NamesARankThatLeftWithoutFinalize) {
+  const auto* const said =
+      "mpirun has exited due to process rank 1 with PID 0 on\nnode vm exiting improperly. There are three reasons";
+  EXPECT_EQ(left_without_finalize(said), 1);
+  EXPECT_EQ(left_without_finalize("mpirun has exited due to process rank 1 calling abort"), std::nullopt);
+  const auto left = outcome_of_two({killed(0, SIGTERM, 2, true), ended(1, 0, 1)}, {1, 0}, 0, said);
+  EXPECT_EQ(left.exit_code, 1);
+  EXPECT_EQ(left.message,
+            "rank 1 (host " + ended(1, 0, 1).host +
+                ") ended with exit code 0 without MPI_Finalize, so mpirun ended the other ranks");
+  const auto lost = outcome_of_two({ended(0, 70, 2), ended(1, 0, 1)}, {70, 0});
+  EXPECT_EQ(lost.exit_code, 70);
+  EXPECT_TRUE(lost.message.starts_with("rank 1 (host ")) << lost.message;
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include "error_message.h"
+
 #include "farandole/base/error.h"
 
 namespace farandole {
@@ -64,6 +66,21 @@ TEST(BatchScript, QuotesWordsForTheShell) {
 TEST(BatchScript, RefusesAScriptThatItDoesNotKnow) {
   EXPECT_THROW(make_batch_script("#!/bin/bash\nexec true\n", {}), Error);
   EXPECT_THROW(make_batch_script("#!/bin/bash\n#SBATCH --nodes=1\ntrue\n", {}), Error);
+}
+
+// Slurm would read the rest as an option of its own, and the shell as a command.
+TEST(BatchScript, RefusesALineBreakInAnOption) {
+  BatchRequest request;
+  request.command = {"true"};
+  const auto refusal_of = [&] {
+    return message_of<UserError>([&] { make_batch_script(small_script, request); });
+  };
+  for (const auto* value : {"a\n#SBATCH --partition=other", "a\rb", "\x1b[2J"}) {
+    request.options = {{"job-name", value}};
+    EXPECT_THAT(refusal_of(), testing::HasSubstr("--job-name '"));
+  }
+  request.options = {{"chdir", "/a folder"}};
+  EXPECT_THAT(make_batch_script(small_script, request), testing::HasSubstr("--chdir='/a folder'\n"));
 }
 
 }  // namespace

@@ -27,6 +27,7 @@ class Supervised {
     options.rank = 3;
     options.world_size = 1;
     options.folder = folder.path();
+    options.word = "random";
     options.prefix = prefix;
     if (log) options.log_folder = folder.path();
     options.program = std::move(program);
@@ -109,7 +110,8 @@ class Supervised {
   }
 
   OwnedDescriptor stream_;
-  MarkedLines lines_{[this](int rank, LineKind kind, std::string_view text) { take(rank, kind, text); },
+  MarkedLines lines_{"random",
+                     [this](int rank, LineKind kind, std::string_view text) { take(rank, kind, text); },
                      [this](std::string_view text) { words += text; }};
 };
 
@@ -301,6 +303,7 @@ TEST(SupervisorOptions, ComeBackFromArguments) {
   options.prefix = true;
   options.run = {"/work/--", true};
   options.launch = "1-2-3";
+  options.word = "0123456789abcdef";
   options.threads = 7;
   options.trace_mpi = true;
   options.program = {"--supervise", "", "--", "a=b"};
@@ -318,6 +321,7 @@ TEST(SupervisorOptions, ComeBackFromArguments) {
     EXPECT_EQ(back->run.folder, given.run.folder);
     EXPECT_EQ(back->run.logged, given.run.logged);
     EXPECT_EQ(back->launch, given.launch);
+    EXPECT_EQ(back->word, given.word);
     EXPECT_EQ(back->threads, given.threads);
     EXPECT_EQ(back->trace_mpi, given.trace_mpi);
     EXPECT_EQ(back->program, given.program);

@@ -7,6 +7,7 @@
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -166,6 +167,22 @@ TEST(RecorderPlace, ATimelineThatEndsBringsItsRecorder) {
   options.node_folder.clear();
   const Timeline timeline(options);
   EXPECT_EQ(timeline.file(), options.file);
+}
+
+// A folder of the node is open to all users, and the run directory is as open as its owner made it.
+TEST(RecorderPlace, ARecorderOnTheNodeIsForItsOwnerOnly) {
+  const TemporaryFolder folder;
+  auto options = options_on_node(folder);
+  struct stat status {};
+  const auto mask = ::umask(022);
+  {
+    const Timeline timeline(options);
+    ASSERT_EQ(::stat(timeline.file().c_str(), &status), 0);
+    EXPECT_EQ(status.st_mode & 0777, 0600u);
+  }
+  ASSERT_EQ(::stat(options.file.c_str(), &status), 0);
+  ::umask(mask);
+  EXPECT_EQ(status.st_mode & 0777, 0644u);
 }
 
 // As with `ulimit -f`. The kernel sends SIGXFSZ, which ends a program, to who tries.

@@ -28,6 +28,13 @@ refused 65 'cut/train-images-idx3-ubyte' --model mnist --data cut --run-dir r
 refused 65 'label/.*: row 3 holds 10; labels' --model mnist --data label --run-dir r
 refused 64 'no_y.h5 has no column y.*; its columns are x' --model mlp --data no_y.h5 --run-dir r
 refused 65 'cut.h5' --model mlp --data cut.h5 --run-dir r
+# The folder for the copy is there: it belongs to somebody else.
+mkdir node
+export FAILING_FOLDERS=farandole-data- LD_PRELOAD=$bin/failing_writes.so
+refused 64 '^farandole train: --data-scratch: .*/node/farandole-data-.* cannot be made: File exists; name another folder$' --model mnist --data good \
+  --data-scratch "$work/node" --run-dir r
+unset FAILING_FOLDERS LD_PRELOAD
+[[ $(ls node | wc -l) == 1 ]] || fail "somebody else's folder: $(ls node)"
 [[ ! -e r ]] || fail "a refused run left its run directory: $(find r)"
 train 5 --model mnist --data good --run-dir r
 [[ $? == 64 ]] && grep -q '4 training samples for 5 ranks' err || fail "more ranks than samples"

@@ -221,14 +221,18 @@ bool lease_is_alive(const fs::path& run_dir) {
   if (const auto life = life_of(*holder, *first); life != Life::unknown) return life == Life::alive;
   // A host whose clock is not this host's may make a dead job look young, but not for long.
   constexpr std::int64_t young_ns = 10'000'000'000;
-  if (std::abs(real_time_ns() - first->changed_ns) < young_ns) return true;
+  return std::abs(real_time_ns() - first->changed_ns) < young_ns || lease_beats(run_dir);
+}
+
+bool lease_beats(const fs::path& run_dir) {
+  const auto newest = newest_lease(run_dir);
   constexpr int looks = 25;
   constexpr std::chrono::milliseconds pause(200);  // In all, more than RunLease::Times::beat.
-  for (int look = 0; look < looks; ++look) {
+  for (int look = 0; look < looks && newest && newest->sight; ++look) {
     std::this_thread::sleep_for(pause);
-    const auto now = sight_of(file);
+    const auto now = sight_of(newest->file);
     if (!now) return false;
-    if (*now != *first) return true;
+    if (*now != *newest->sight) return true;
   }
   return false;
 }

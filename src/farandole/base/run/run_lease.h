@@ -62,6 +62,8 @@ std::optional<LeaseHolder> find_lease_holder(const std::filesystem::path& run_di
 // Says whether a job holds the lease of `run_dir` and is alive. For a job on another host, looks for some
 // seconds whether it touches its file.
 bool lease_is_alive(const std::filesystem::path& run_dir);
+// Looks for some seconds whether the holder of the lease touches its file.
+bool lease_beats(const std::filesystem::path& run_dir);
 
 class RunLease {
  public:

@@ -23,5 +23,6 @@ std::vector<std::string> split_at_commas(std::string_view text);
 std::size_t character_bytes(std::string_view text);
 // Control characters and invalid UTF-8, which could control a terminal, become "?".
 std::string printable(std::string_view text);
+std::string printable_lines(std::string_view text);  // The same, but lines stay lines.
 
 }  // namespace farandole

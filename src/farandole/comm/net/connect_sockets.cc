@@ -5,7 +5,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
-#include <fcntl.h>
+#include <deque>
 #include <filesystem>
 #include <fmt/format.h>
 #include <fstream>
@@ -33,12 +33,14 @@ using Clock = std::chrono::steady_clock;
 // least once: while a busy node makes and removes network namespaces, first packets of connections were
 // lost for seconds.
 constexpr std::chrono::seconds connect_limit{30};
-constexpr std::chrono::seconds greeting_limit{1};  // A stranger that connects may say nothing.
+// A stranger that connects may say nothing. Nobody waits for it.
+constexpr std::chrono::seconds greeting_limit{5};
+constexpr std::size_t most_strangers = 256;  // that have said nothing yet
 constexpr std::size_t most_addresses = 8;
 
-// An address of this host and the network in which it lies. Sent to the peers unchanged.
+// An address at which this rank listens, and the network in which it lies. Sent to the peers unchanged.
 struct Address {
-  sockaddr_storage address{};
+  sockaddr_storage address{};  // with the port
   sockaddr_storage mask{};
   long speed = 0;  // Mbit/s; 0 if it is unknown or the interface is not a device, as a bridge of containers
   bool loopback = false;
@@ -46,8 +48,8 @@ struct Address {
 
 // What a rank tells its peers before they connect.
 struct Invitation {
-  std::uint64_t token = 0;  // proves that a connection comes from a rank of the job
-  std::uint16_t port = 0;
+  std::uint64_t token = 0;   // proves that a connection comes from a rank of the job
+  std::uint64_t answer = 0;  // proves that this rank has accepted it: another host may have the same address
   std::uint16_t addresses = 0;
   char host[64] = {};
   std::array<Address, most_addresses> address{};
@@ -137,87 +139,81 @@ void replace_bbr(const OwnedDescriptor& socket) {
   ::setsockopt(socket.get(), IPPROTO_TCP, TCP_CONGESTION, reno.data(), reno.size());
 }
 
-class Listener {
- public:
-  Listener() : socket_(::socket(AF_INET6, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)) {
-    sockaddr_storage any{};
-    const int off = 0;
-    if (socket_.get() >= 0) {
-      ::setsockopt(socket_.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
-      any.ss_family = AF_INET6;
-    } else {
-      socket_ = OwnedDescriptor(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-      any.ss_family = AF_INET;
-    }
-    replace_bbr(socket_);  // Connections that are accepted get it from here.
-    auto* const address = reinterpret_cast<sockaddr*>(&any);
-    socklen_t bytes = sizeof any;
-    if (socket_.get() < 0 || ::bind(socket_.get(), address, bytes) != 0 ||
-        ::listen(socket_.get(), 1024) != 0 || ::getsockname(socket_.get(), address, &bytes) != 0)
-      return;
-    port_ = any.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(any).sin6_port
-                                      : reinterpret_cast<sockaddr_in&>(any).sin_port;
-  }
-  std::uint16_t port() const { return port_; }  // in network order; 0 if this rank cannot listen
-  int descriptor() const { return socket_.get(); }
-  OwnedDescriptor accept() const {
-    return OwnedDescriptor(::accept4(socket_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-  }
-
- private:
-  OwnedDescriptor socket_;
-  std::uint16_t port_ = 0;
-};
-
-// False if the time ran out.
-bool wait_for(int descriptor, short events, Clock::time_point until) {
-  for (;;) {
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now()).count();
-    pollfd one{descriptor, events, 0};
-    const int ready = ::poll(&one, 1, static_cast<int>(std::max<long>(left, 0)));
-    if (ready > 0) return true;
-    if (ready == 0 || errno != EINTR) return false;
-  }
+std::uint16_t& port_of(sockaddr_storage& address) {
+  return address.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(address).sin6_port
+                                       : reinterpret_cast<sockaddr_in&>(address).sin_port;
 }
 
-// An invalid descriptor if nobody answers at this address.
-OwnedDescriptor try_connect(Address address, std::uint16_t port, Clock::time_point until) {
-  OwnedDescriptor socket(::socket(address.address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (socket.get() < 0) return socket;
-  replace_bbr(socket);
-  const bool v4 = address.address.ss_family == AF_INET;
-  if (v4)
-    reinterpret_cast<sockaddr_in&>(address.address).sin_port = port;
-  else
-    reinterpret_cast<sockaddr_in6&>(address.address).sin6_port = port;
-  const auto bytes = static_cast<socklen_t>(v4 ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
-  if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address.address), bytes) != 0) {
-    if (errno != EINPROGRESS) return OwnedDescriptor();
-    int error = 0;
-    socklen_t length = sizeof error;
-    if (!wait_for(socket.get(), POLLOUT, until)) return OwnedDescriptor();
-    if (::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &length) != 0 || error != 0)
-      return OwnedDescriptor();
-  }
+socklen_t size_of_address(const sockaddr_storage& address) {
+  return address.ss_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+}
+
+OwnedDescriptor new_socket(int family) {
+  OwnedDescriptor socket(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (socket.get() >= 0) replace_bbr(socket);  // Connections that a listener accepts get it from there.
   return socket;
 }
 
-bool send_all(int socket, const Greeting& greeting) {
-  return ::send(socket, &greeting, sizeof greeting, MSG_NOSIGNAL) == sizeof greeting;
+// Listens at `address` and puts the port into it. The descriptor is invalid if this fails.
+OwnedDescriptor listen_at(sockaddr_storage& address) {
+  auto socket = new_socket(address.ss_family);
+  const int off = 0;
+  if (address.ss_family == AF_INET6) ::setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+  auto* const generic = reinterpret_cast<sockaddr*>(&address);
+  auto bytes = size_of_address(address);
+  if (socket.get() < 0 || ::bind(socket.get(), generic, bytes) != 0 || ::listen(socket.get(), 1024) != 0 ||
+      ::getsockname(socket.get(), generic, &bytes) != 0)
+    return OwnedDescriptor();
+  return socket;
 }
 
-bool receive_all(int socket, Greeting& greeting, Clock::time_point until) {
-  auto* at = reinterpret_cast<std::byte*>(&greeting);
-  for (std::size_t left = sizeof greeting; left > 0;) {
-    if (!wait_for(socket, POLLIN, until)) return false;
-    const ssize_t moved = ::recv(socket, at, left, 0);
-    if (moved == 0 || (moved < 0 && errno != EAGAIN && errno != EINTR)) return false;
-    if (moved < 0) continue;
-    at += moved;
-    left -= static_cast<std::size_t>(moved);
+// Listens at the addresses of the interfaces that the user names, or else at all addresses. Puts the ports
+// into `addresses` and removes those at which this rank cannot listen.
+std::vector<OwnedDescriptor> listen_at(std::vector<Address>& addresses) {
+  std::vector<OwnedDescriptor> listeners;
+  if (!requested_interfaces().empty()) {
+    std::erase_if(addresses, [&](Address& one) {
+      auto socket = listen_at(one.address);
+      const bool failed = socket.get() < 0;
+      if (!failed) listeners.push_back(std::move(socket));
+      return failed;
+    });
+    return listeners;
   }
-  return true;
+  for (const int family : {AF_INET6, AF_INET}) {
+    sockaddr_storage any{};
+    any.ss_family = static_cast<sa_family_t>(family);
+    auto socket = listen_at(any);
+    if (socket.get() < 0) continue;
+    if (family == AF_INET)
+      std::erase_if(addresses, [](auto& one) { return one.address.ss_family != AF_INET; });
+    for (auto& one : addresses) port_of(one.address) = port_of(any);
+    listeners.push_back(std::move(socket));
+    return listeners;
+  }
+  addresses.clear();
+  return listeners;
 }
+
+bool send_all(int socket, const auto& message) {
+  return ::send(socket, &message, sizeof message, MSG_NOSIGNAL) == sizeof message;
+}
+
+// Bytes of a message that arrive one after the other.
+template <class Message>
+struct Incoming {
+  Message message{};
+  std::size_t received = 0;
+
+  bool complete() const { return received == sizeof message; }
+  // Takes what has arrived. Returns false if the connection is over.
+  bool take(int socket) {
+    const ssize_t moved =
+        ::recv(socket, reinterpret_cast<std::byte*>(&message) + received, sizeof message - received, 0);
+    if (moved > 0) received += static_cast<std::size_t>(moved);
+    return moved > 0 || (moved < 0 && (errno == EAGAIN || errno == EINTR));
+  }
+};
 
 // Addresses of the peer, the most promising ones first: on the same host loopback, whose address
 // never goes away.
@@ -239,18 +235,21 @@ std::vector<Address> reachable(const Invitation& own, const Invitation& theirs) 
   return first;
 }
 
-// Higher ranks connect to lower ranks.
+// Higher ranks connect to lower ranks: they send a greeting, and the lower rank accepts one connection
+// by its answer. One loop serves all of this, so no stranger, slow rank or address behind a firewall
+// holds up others.
 class Connector {
  public:
   explicit Connector(Communicator& group)
       : own_(static_cast<std::size_t>(group.rank)),
         invitations_(static_cast<std::size_t>(group.size)),
+        peers_(own_),
         sockets_(invitations_.size()) {
     Invitation own;
     std::random_device random;
-    own.token = (std::uint64_t{random()} << 32) | random();
-    own.port = listener_.port();
-    const auto addresses = own_addresses();
+    for (auto* number : {&own.token, &own.answer}) *number = (std::uint64_t{random()} << 32) | random();
+    auto addresses = own_addresses();
+    listeners_ = listen_at(addresses);
     own.addresses = static_cast<std::uint16_t>(addresses.size());
     std::copy(addresses.begin(), addresses.end(), own.address.begin());
     host_name().copy(own.host, sizeof own.host - 1);
@@ -262,52 +261,167 @@ class Connector {
 
   // Throws: Error if a connection cannot be made.
   std::vector<OwnedDescriptor> connect() {
-    allow_open_files(sockets_.size(), "use fewer nodes, or --transport mpi");
+    allow_open_files(sockets_.size() + most_strangers, "use fewer nodes, or --transport mpi");
     // All ranks see this at once, so none waits for another one until the limit.
-    for (const auto& invitation : invitations_) check(invitation);
-    for (std::size_t peer = 0; peer < own_; ++peer) sockets_[peer] = connect_to(peer);
-    for (std::size_t peer = own_ + 1; peer < sockets_.size(); ++peer)
-      while (sockets_[peer].get() < 0) accept_next();
+    for (const auto& invitation : invitations_)
+      if (invitation.addresses == 0)
+        throw Error(fmt::format("{} has no address at which it can listen for TCP", invitation.host));
+    for (std::size_t peer = 0; peer < own_; ++peer)
+      peers_[peer].addresses = reachable(invitations_[own_], invitations_[peer]);
+    for (begin_attempts(); missing() < sockets_.size(); begin_attempts()) serve();
     return std::move(sockets_);
   }
 
  private:
-  static void check(const Invitation& invitation) {
-    if (invitation.port == 0) throw Error(fmt::format("{} cannot listen on a TCP port", invitation.host));
-    if (invitation.addresses == 0) throw Error(fmt::format("{} has no address for TCP", invitation.host));
+  // The way to a lower rank.
+  struct Peer {
+    std::vector<Address> addresses;
+    std::size_t tried = 0;        // so many of the addresses
+    std::size_t open = 0;         // attempts
+    Clock::time_point next_at{};  // The next address is tried then, or when no attempt is left.
+  };
+  // Several addresses of a peer may be tried at once. It answers at one of them.
+  struct Attempt {
+    OwnedDescriptor socket;
+    std::size_t peer = 0;
+    bool greeted = false;
+    Incoming<std::uint64_t> answer{};
+    bool over = false;
+  };
+  struct Stranger {
+    OwnedDescriptor socket;
+    Clock::time_point until;
+    Incoming<Greeting> greeting{};
+    bool over = false;
+  };
+
+  // Returns the first rank without a connection; the size of the group if there is none.
+  std::size_t missing() const {
+    for (std::size_t rank = 0; rank < sockets_.size(); ++rank)
+      if (rank != own_ && sockets_[rank].get() < 0) return rank;
+    return sockets_.size();
   }
 
-  OwnedDescriptor connect_to(std::size_t peer) {
-    const auto& theirs = invitations_[peer];
-    const auto addresses = reachable(invitations_[own_], theirs);
-    for (const auto& address : addresses) {
-      // An address behind a firewall must not take the time of the others.
-      const auto until =
-          std::min(until_, Clock::now() + connect_limit / static_cast<int>(addresses.size() + 1));
-      auto socket = try_connect(address, theirs.port, until);
-      if (socket.get() >= 0 && send_all(socket.get(), {theirs.token, static_cast<std::int32_t>(own_)}))
-        return socket;
+  void begin_attempts() {
+    for (std::size_t i = 0; i < own_; ++i) {
+      auto& peer = peers_[i];
+      if (sockets_[i].get() >= 0) continue;
+      while (peer.tried < peer.addresses.size() && (peer.open == 0 || Clock::now() >= peer.next_at)) {
+        // An address behind a firewall must not take the time of the others.
+        peer.next_at = Clock::now() + connect_limit / static_cast<int>(peer.addresses.size() + 1);
+        begin_attempt(i, peer.addresses[peer.tried++].address);
+      }
+      if (peer.open == 0) throw unreachable(i);
     }
-    throw Error(fmt::format("no TCP connection to {} can be made (tried {} addresses)", theirs.host,
-                            addresses.size()));
   }
 
-  void accept_next() {
-    if (!wait_for(listener_.descriptor(), POLLIN, until_))
-      throw Error("a rank of another node did not connect to this node by TCP");
-    auto socket = listener_.accept();
-    Greeting greeting;
-    const auto until = std::min(until_, Clock::now() + greeting_limit);
-    if (socket.get() < 0 || !receive_all(socket.get(), greeting, until)) return;
+  void begin_attempt(std::size_t peer, const sockaddr_storage& address) {
+    auto socket = new_socket(address.ss_family);
+    const auto* const generic = reinterpret_cast<const sockaddr*>(&address);
+    if (socket.get() < 0 ||
+        (::connect(socket.get(), generic, size_of_address(address)) != 0 && errno != EINPROGRESS))
+      return;
+    attempts_.push_back({std::move(socket), peer});
+    ++peers_[peer].open;
+  }
+
+  Error unreachable(std::size_t peer) const {
+    return Error(fmt::format("no TCP connection to {} can be made (tried {} addresses)",
+                             invitations_[peer].host, peers_[peer].tried));
+  }
+
+  // Waits until something happens or the next address is to be tried, and handles it.
+  void serve() {
+    auto until = until_;
+    std::vector<pollfd> waiting;
+    for (const auto& listener : listeners_) waiting.push_back({listener.get(), POLLIN, 0});
+    for (const auto& attempt : attempts_) {
+      waiting.push_back({attempt.socket.get(), static_cast<short>(attempt.greeted ? POLLIN : POLLOUT), 0});
+      const auto& peer = peers_[attempt.peer];
+      if (peer.tried < peer.addresses.size()) until = std::min(until, peer.next_at);
+    }
+    for (const auto& stranger : strangers_) {
+      waiting.push_back({stranger.socket.get(), POLLIN, 0});
+      until = std::min(until, stranger.until);
+    }
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
+    ::poll(waiting.data(), waiting.size(), static_cast<int>(std::max<std::int64_t>(left, 0)));
+    auto next = waiting.begin() + static_cast<std::ptrdiff_t>(listeners_.size());
+    for (auto& attempt : attempts_)
+      if ((next++)->revents != 0) advance(attempt);
+    for (auto& stranger : strangers_)
+      if ((next++)->revents != 0) listen_to(stranger);
+    for (std::size_t i = 0; i < listeners_.size(); ++i)
+      if (waiting[i].revents != 0) accept_all(listeners_[i].get());
+    forget();
+    if (const auto rank = missing(); Clock::now() >= until_ && rank < sockets_.size())
+      throw rank < own_ ? unreachable(rank)
+                        : Error("a rank of another node did not connect to this node by TCP");
+  }
+
+  void advance(Attempt& attempt) {
+    const int socket = attempt.socket.get();
+    if (!attempt.greeted) {
+      int error = 0;
+      socklen_t bytes = sizeof error;
+      attempt.greeted =
+          ::getsockopt(socket, SOL_SOCKET, SO_ERROR, &error, &bytes) == 0 && error == 0 &&
+          send_all(socket, Greeting{invitations_[attempt.peer].token, static_cast<std::int32_t>(own_)});
+      attempt.over = !attempt.greeted;
+      return;
+    }
+    attempt.over = !attempt.answer.take(socket);
+    if (!attempt.answer.complete()) return;
+    attempt.over = true;
+    if (attempt.answer.message == invitations_[attempt.peer].answer && sockets_[attempt.peer].get() < 0)
+      sockets_[attempt.peer] = std::move(attempt.socket);
+  }
+
+  void listen_to(Stranger& stranger) {
+    stranger.over = !stranger.greeting.take(stranger.socket.get());
+    if (!stranger.greeting.complete()) return;
+    stranger.over = true;
+    const auto& greeting = stranger.greeting.message;
     const auto from = static_cast<std::size_t>(greeting.from);
-    if (greeting.token != invitations_[own_].token || from >= sockets_.size()) return;
-    sockets_[from] = std::move(socket);
+    const auto& own = invitations_[own_];
+    if (greeting.token != own.token || from <= own_ || from >= sockets_.size() || sockets_[from].get() >= 0)
+      return;
+    if (send_all(stranger.socket.get(), own.answer)) sockets_[from] = std::move(stranger.socket);
+  }
+
+  void accept_all(int listener) {
+    for (;;) {
+      OwnedDescriptor socket(::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+      const bool too_many = socket.get() < 0 && (errno == EMFILE || errno == ENFILE);
+      if (too_many && strangers_.empty())
+        throw Error("accept a connection of another node: too many open files");
+      if (socket.get() < 0 && errno != EINTR && errno != ECONNABORTED && !too_many) return;
+      // A rank sends its greeting at once, so the connection that has said nothing for longest is no rank's.
+      if (too_many || strangers_.size() >= most_strangers) strangers_.pop_front();
+      if (socket.get() < 0) continue;
+      strangers_.push_back({std::move(socket), Clock::now() + greeting_limit});
+      listen_to(strangers_.back());
+      if (strangers_.back().over) strangers_.pop_back();
+    }
+  }
+
+  void forget() {
+    for (auto& attempt : attempts_) {
+      attempt.over |= sockets_[attempt.peer].get() >= 0;
+      if (attempt.over) --peers_[attempt.peer].open;
+    }
+    std::erase_if(attempts_, [](const auto& attempt) { return attempt.over; });
+    const auto now = Clock::now();
+    std::erase_if(strangers_, [&](const auto& stranger) { return stranger.over || now >= stranger.until; });
   }
 
   const std::size_t own_;  // rank
   const Clock::time_point until_ = Clock::now() + connect_limit;
-  Listener listener_;
+  std::vector<OwnedDescriptor> listeners_;
   std::vector<Invitation> invitations_;
+  std::vector<Peer> peers_;  // the lower ranks
+  std::vector<Attempt> attempts_;
+  std::deque<Stranger> strangers_;
   std::vector<OwnedDescriptor> sockets_;
 };
 

@@ -50,11 +50,11 @@ class SocketLink : public Link {
   std::int64_t next_check_ns_ = 0;
 };
 
-// Connects this rank with every other rank of `group`. Returns the links by rank, null for this rank.
-// Connections use the interfaces that the
-// environment variable FARANDOLE_INTERFACE names (separated by commas); by default they use any interface
-// with an address in a network of the peer, the fastest one first.
-// Throws: Error on all ranks, with the first reason, if a connection cannot be made within seconds.
+// Connects this rank with every other rank of `group`. Returns the links by rank, null for this rank. Ranks
+// listen and connect on the interfaces that the environment variable FARANDOLE_INTERFACE names (separated by
+// commas), by default on all of them, and try addresses in a network of the peer first, the fastest interface
+// before others. Strangers that connect to this rank are ignored.
+// Throws: Error on all ranks, with the first reason, if a connection cannot be made within 30 s.
 // Collective: every rank of the group must call this in the same order.
 std::vector<std::unique_ptr<Link>> connect_sockets(Communicator& group, std::span<const int> world_ranks);
 

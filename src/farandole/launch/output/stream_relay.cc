@@ -13,12 +13,11 @@ constexpr std::size_t most_kept = 8192;
 
 }  // namespace
 
-StreamRelay::StreamRelay(OwnedDescriptor source, OutputQueue& to_launcher, int rank, LineKind kind,
+StreamRelay::StreamRelay(OwnedDescriptor source, OutputQueue& to_launcher, LineMark mark,
                          LineFormatter::Mark prefix, std::ostream* log)
     : source_(std::move(source)),
       to_launcher_(to_launcher),
-      rank_(rank),
-      kind_(kind),
+      mark_(std::move(mark)),
       log_(log),
       logged_([] { return "[" + time_of_day() + "] "; }, LineFormatter::Redraws::last),
       splitter_([this](std::string_view piece) { take(piece); }) {

@@ -15,11 +15,11 @@ namespace farandole {
 
 class StreamRelay {
  public:
-  // `source`: read end of the program's pipe; reads do not block. `to_launcher` gets lines of `rank` and
-  // `kind`. `prefix`: text in front of displayed lines; an empty function means none. `log`: stream for lines
+  // `source`: read end of the program's pipe; reads do not block. `to_launcher` gets lines with this mark.
+  // `prefix`: text in front of displayed lines; an empty function means none. `log`: stream for lines
   // with their time, or nullptr. Both destinations must outlive the relay.
-  StreamRelay(OwnedDescriptor source, OutputQueue& to_launcher, int rank, LineKind kind,
-              LineFormatter::Mark prefix, std::ostream* log);
+  StreamRelay(OwnedDescriptor source, OutputQueue& to_launcher, LineMark mark, LineFormatter::Mark prefix,
+              std::ostream* log);
 
   int source() const { return source_.get(); }  // -1 after the end of the stream.
   // Returns the last complete lines, a few KiB, without redrawn lines.
@@ -31,13 +31,12 @@ class StreamRelay {
 
  private:
   void take(std::string_view piece);
-  void show(std::string_view text) { to_launcher_.push(mark_lines(rank_, kind_, text)); }
+  void show(std::string_view text) { to_launcher_.push(mark_lines(mark_, text)); }
   void keep(std::string_view piece);
 
   OwnedDescriptor source_;
   OutputQueue& to_launcher_;
-  const int rank_;
-  const LineKind kind_;
+  const LineMark mark_;
   std::ostream* log_;
   std::optional<LineFormatter> visible_;
   LineFormatter logged_;

@@ -26,7 +26,8 @@ namespace {
   const int wanted[] = {streams.in, streams.out, streams.err};
   for (int target = 0; target < 3; ++target)
     if (wanted[target] >= 0) ::dup2(wanted[target], target);
-  ::signal(SIGPIPE, SIG_DFL);  // A launcher or supervisor changes only the handling of SIGPIPE.
+  // A launcher or supervisor changes only the handling of these.
+  for (const int number : {SIGPIPE, SIGXFSZ}) ::signal(number, SIG_DFL);
   sigset_t none;
   sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);

@@ -10,8 +10,8 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
+#include <utility>
 
-#include "farandole/base/files/file_bytes.h"
 #include "farandole/base/process/cores.h"
 
 namespace farandole {
@@ -52,18 +52,23 @@ std::optional<int> terminal_columns(int descriptor) {
   return size.ws_col;
 }
 
-int free_tcp_port() {
+HeldPort hold_tcp_port() {
   constexpr int first = 20'000, count = 10'000, attempts = 100;
   for (int attempt = 0; attempt < attempts; ++attempt) {
     const int port = first + (::getpid() * 37 + attempt * 101) % count;
-    const OwnedDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    OwnedDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_port = htons(static_cast<std::uint16_t>(port));
-    if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) return port;
+    if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) {
+      const int on = 1;
+      for (const int option : {SO_REUSEADDR, SO_REUSEPORT})
+        ::setsockopt(socket.get(), SOL_SOCKET, option, &on, sizeof on);
+      return {std::move(socket), port};
+    }
     if (errno != EADDRINUSE) break;
   }
-  return 0;
+  return {OwnedDescriptor(), 0};
 }
 
 std::optional<fs::path> find_program(const std::string& name, const std::string& search_path) {

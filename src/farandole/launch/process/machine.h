@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "farandole/base/files/file_bytes.h"
 #include "farandole/base/process/cores.h"
 
 namespace farandole {
@@ -24,9 +25,14 @@ std::optional<int> cgroup_cores(const std::filesystem::path& root = "/sys/fs/cgr
 // Returns the columns of the terminal behind `descriptor`; nullopt if it is not a terminal.
 std::optional<int> terminal_columns(int descriptor);
 
-// Returns a TCP port on which no process of this machine listens, below those that Linux gives to outgoing
-// connections; 0 if none is found.
-int free_tcp_port();
+// A TCP port on which no process of this machine listens, below those that Linux gives to outgoing
+// connections. While the object lives, a program that looks for a free port does not get it. A server gets it
+// as usual, because servers allow others to have been there (SO_REUSEADDR).
+struct HeldPort {
+  OwnedDescriptor socket;
+  int number = 0;  // 0: none was found.
+};
+HeldPort hold_tcp_port();
 
 // Returns the program that execvp would start for `name` with the PATH `search_path`; nullopt
 // if there is none.

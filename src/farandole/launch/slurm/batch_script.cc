@@ -9,6 +9,7 @@
 #include <boost/algorithm/string/replace.hpp>
 
 #include "farandole/base/error.h"
+#include "farandole/base/text/phrases.h"
 
 namespace farandole {
 namespace {
@@ -19,6 +20,15 @@ std::string option_of(const std::string& line) {
   if (start != 0 && !(start == 1 && line[0] == '#')) return "";
   const auto name = line.substr(start + std::string_view("#SBATCH --").size());
   return name.substr(0, name.find_first_of("= "));
+}
+
+// A line break would begin a line of its own, which Slurm reads as another option or as a command.
+std::string one_line(const std::string& name, const std::string& value) {
+  if (std::any_of(value.begin(), value.end(), [](unsigned char c) { return std::iscntrl(c) != 0; }))
+    throw UserError(fmt::format(
+        "--{} '{}' has a line break or another control character, which a batch script cannot have; choose another {}",
+        name, printable(value), name == "output" || name == "chdir" ? "folder" : "value"));
+  return shell_word(value);
 }
 
 }  // namespace
@@ -51,7 +61,7 @@ std::string make_batch_script(const std::string& script, const BatchRequest& req
     } else if (in_header && !option.empty()) {
       in_header = false;
       for (const auto& [name, value] : request.options)
-        if (!value.empty()) text += fmt::format("#SBATCH --{}={}\n", name, shell_word(value));
+        if (!value.empty()) text += fmt::format("#SBATCH --{}={}\n", name, one_line(name, value));
     }
     if (in_header || (!option.empty() && is_replaced(option))) continue;
     if (!trains && line.starts_with(scratch)) continue;  // Only a training copies its data.

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <fcntl.h>
 #include <fmt/chrono.h>
 #include <fmt/format.h>
@@ -69,6 +70,7 @@ const std::map<std::string, Option>& all_options() {
        {[](const auto& options) { return std::string(options.run.logged ? "yes" : ""); },
         [](auto& options, const auto&) { options.run.logged = true; }}},
       {"launch", option(&SupervisorOptions::launch)},
+      {"word", option(&SupervisorOptions::word)},
       {"threads",
        {[](const auto& options) { return options.threads > 0 ? std::to_string(options.threads) : ""; },
         [](auto& options, const auto& text) { options.threads = parse_number<int>(text).value_or(0); }}},
@@ -117,7 +119,7 @@ class Supervisor {
  private:
   void start();
   void tell(LineKind kind, std::string_view text) {
-    to_launcher_.push(mark_lines(options_.rank, kind, text));
+    to_launcher_.push(mark_lines({options_.word, options_.rank, kind}, text));
   }
   void announce_step() const;
   void serve(std::optional<Clock::time_point> deadline);
@@ -194,8 +196,8 @@ Supervisor::Supervisor(const SupervisorOptions& options)
     const auto path = log_of(options.log_folder, options.rank);
     log_.open(path, std::ios::app);
     if (!log_)
-      throw UserError("rank " + std::to_string(options.rank) + " cannot write its log " + path.string() +
-                      "; check the permissions and free space of its folder");
+      throw UserError(fmt::format("rank {} cannot write its log {}: {}; choose another --log-dir",
+                                  options.rank, path.string(), std::strerror(errno)));
     log_ << fmt::format("--- {:%Y-%m-%d %H:%M:%S}: rank {} of {} on {}: {}\n",
                         fmt::localtime(std::time(nullptr)), options.rank, options.world_size, record_.host,
                         fmt::join(options.program, " "))
@@ -210,8 +212,10 @@ void Supervisor::start() {
   if (options_.prefix) mark = [rank = options_.rank] { return fmt::format("[{} {}] ", rank, time_of_day()); };
   auto* log = log_.is_open() ? &log_ : nullptr;
   const ChildStreams streams{-1, out.write_end.get(), err.write_end.get()};
-  out_.emplace(std::move(out.read_end), to_launcher_, options_.rank, LineKind::out, mark, log);
-  err_.emplace(std::move(err.read_end), to_launcher_, options_.rank, LineKind::err, mark, log);
+  out_.emplace(std::move(out.read_end), to_launcher_, LineMark{options_.word, options_.rank, LineKind::out},
+               mark, log);
+  err_.emplace(std::move(err.read_end), to_launcher_, LineMark{options_.word, options_.rank, LineKind::err},
+               mark, log);
   record_.start_ns = real_time_ns();
   auto changes = torch_environment(options_.rank, options_.world_size, &std::getenv);
   changes.emplace_back(supervised_variable, options_.folder / "aborting");

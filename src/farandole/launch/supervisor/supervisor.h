@@ -34,6 +34,7 @@ struct SupervisorOptions {
   std::filesystem::path log_folder;  // empty: no log
   LaunchedRun run;                   // This run also gets the record.
   std::string launch;                // JobRecord::launch
+  std::string word;                  // In the marks of lines (launch/output/marked_lines.h).
   int threads = 0;         // OMP_NUM_THREADS, unless the rank has fewer cores; 0: the user has set it.
   bool trace_mpi = false;  // Preload the library of pmpi/.
   std::vector<std::string> program;  // Program and its arguments.

@@ -44,7 +44,9 @@ class NewFile {
   NewFile(const std::filesystem::path& destination, const std::filesystem::path& node_folder)
       : destination_(destination),
         path_(node_folder.empty() ? without_staging(destination) : stage_in(destination, node_folder)),
-        fd_(::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666)) {}
+        // A folder of the node, such as /tmp, is open to all users.
+        fd_(::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, node_folder.empty() ? 0666 : 0600)) {
+  }
   ~NewFile() {
     if (!kept_) forget_staged(destination_);
   }

@@ -83,8 +83,8 @@ void MetricsLog::append(const Json& line) {
     if (lost_lines_++ == 0)
       log_warning(
           "{}; from step {} on, lines of metrics are lost until the file can be written again, and "
-          "training continues; free space on this file system",
-          error.what(), step);
+          "training continues{}",
+          error.what(), step, error.lacks_space() ? "; free space on this file system" : "");
     if (size_of_file(file_.get()) != before) torn_ = before < 0 || ::ftruncate(file_.get(), before) != 0;
     return;
   }

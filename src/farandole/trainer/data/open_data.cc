@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -6,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <sys/stat.h>
 #include <torch/types.h>
 #include <tuple>
 #include <unistd.h>
@@ -301,9 +304,14 @@ fs::path copy_of(const std::vector<TableFile>& sources, std::size_t i, const fs:
   return folder / std::to_string(i) / sources[i].file.filename();
 }
 
+// A folder that is there belongs to somebody else, who could read or replace the data.
+void make_folder(const fs::path& folder) {
+  if (::mkdir(folder.c_str(), 0700) != 0)
+    throw UserError(fmt::format("--data-scratch: {} cannot be made: {}; name another folder", folder.string(),
+                                std::strerror(errno)));
+}
+
 void copy_data(const std::vector<TableFile>& sources, const fs::path& folder) try {
-  fs::create_directory(folder);
-  fs::permissions(folder, fs::perms::owner_all);
   for (std::size_t i = 0; i < sources.size(); ++i) {
     const auto to = copy_of(sources, i, folder);
     fs::create_directory(to.parent_path());
@@ -326,9 +334,10 @@ DataSplit open_staged_data(Session& session, const DataOptions& options, const s
     if (const auto place = place_of(sources, scratch); !place.empty())
       copy = place / fmt::format("{}-{}", name, session.node());
   });
+  bool made = false;
   const auto remove_copy = [&] {
     std::error_code ignored;
-    if (session.local_rank() == 0 && !copy.empty()) fs::remove_all(copy, ignored);
+    if (made) fs::remove_all(copy, ignored);
   };
   DataSplit data;
   try {
@@ -340,7 +349,10 @@ DataSplit open_staged_data(Session& session, const DataOptions& options, const s
       for (std::size_t i = 0; i < sources.size(); ++i)
         own.path += (i == 0 ? "" : ",") + (sources[i].name.empty() ? "" : sources[i].name + "=") +
                     copy_of(sources, i, copy).string();
-      if (session.local_rank() == 0) copy_data(sources, copy);
+      if (session.local_rank() != 0) return;
+      make_folder(copy);
+      made = true;
+      copy_data(sources, copy);
     });
     session.together([&] { data = open_data(own); });
     if (!copy.empty()) boost::replace_first(data.source, own.path, options.path);
