@@ -54,7 +54,8 @@ void PackedSpans::unpack(std::vector<CategorySpan>& into) const {
 
 void PackedCollectives::append(const CollectiveSpan& span) {
   append_signed(bytes_, span.start - last_.start);
-  append_varint(bytes_, static_cast<std::uint64_t>(span.end - span.start) << 1 | (span.matchable ? 1 : 0));
+  append_varint(bytes_, static_cast<std::uint64_t>(std::min(span.end - span.start, longest_ns)) << 2 |
+                            (span.arrival_known ? 2U : 0U) | (span.matchable ? 1U : 0U));
   append_signed(bytes_, std::int64_t{span.what.sequence} - last_.what.sequence);
   append_signed(bytes_, std::int64_t{span.what.communicator} - last_.what.communicator);
   append_varint(bytes_, span.what.bytes);
@@ -72,7 +73,8 @@ void PackedCollectives::unpack(std::vector<CollectiveSpan>& into) const {
   for (std::size_t i = 0; i < count_; ++i) {
     span.start += take_signed(at);
     const auto length = take_varint(at);
-    span.end = span.start + static_cast<std::int64_t>(length >> 1);
+    span.end = span.start + static_cast<std::int64_t>(length >> 2);
+    span.arrival_known = (length & 2) != 0;
     span.matchable = (length & 1) != 0;
     span.what.sequence = static_cast<std::uint32_t>(span.what.sequence + take_signed(at));
     span.what.communicator = static_cast<std::uint16_t>(span.what.communicator + take_signed(at));
@@ -84,22 +86,19 @@ void PackedCollectives::unpack(std::vector<CollectiveSpan>& into) const {
   }
 }
 
-bool ThreadSpans::is_inside_phase(const CategorySpan& span) const {
-  if (span.start < last_start_) return false;
-  return std::any_of(open_.begin(), open_.end(), [&](const CategorySpan& around) {
-    return around.end > span.start && around.category != Category::step && around.category != Category::other;
-  });
-}
-
-void ThreadSpans::add(const CategorySpan& span) {
+void ThreadSpans::add(const CategorySpan& span, bool keep_all) {
   ++seen_;
   // The spans are out of order, so the enclosing spans are unknown.
-  if (span.start < last_start_) open_.clear();
+  if (span.start < last_start_) {
+    open_.clear();
+    is_unordered_ = true;
+  }
   last_start_ = span.start;
   while (!open_.empty() && open_.back().end <= span.start) open_.pop_back();
   if (!open_.empty() && span.end <= open_.back().end) {
     const bool same = span.category == open_.back().category && span.category != Category::step;
-    if (same || span.category == Category::other) return;
+    has_left_out_ |= same && !keep_all;
+    if ((same && !keep_all) || span.category == Category::other) return;
   }
   kept_.append(span);
   open_.push_back(span);
