@@ -17,8 +17,8 @@ using ::testing::SizeIs;
 
 enum class Cached { with_negotiation, without, from_the_start };
 
-// Two tensors, ten times each on four ranks, of which each is ready 1 ms behind the one before. Only the first
-// operation of a tensor has the ready ranks.
+// Two tensors, ten times each on four ranks, of which each is ready 1 ms behind the one before. Only the
+// first operation of a tensor has the ready ranks.
 std::string cached_timeline(Cached cached, bool reversed_keys = false) {
   auto events = nlohmann::ordered_json::array();
   const auto add = [&](nlohmann::ordered_json event) {

@@ -116,7 +116,9 @@ KinetoFile busy_run(unsigned seed) {
     file.cpu("user_annotation", "ProfilerStep#" + std::to_string(step), t, t + 99 * us_per_ms);
     for (const auto* name :
          {"enumerate(DataLoader)#next", "forward", "backward", "Optimizer.step#SGD.step"}) {
-      const double start = t + static_cast<double>(random() % 60) * us_per_ms;
+      // No two phases begin and end together, because their order would decide which is the inner one.
+      const double start =
+          t + static_cast<double>(random() % 60) * us_per_ms + 7 * static_cast<double>(name[0] - 'A');
       file.cpu("user_annotation", name, start, start + static_cast<double>(1 + random() % 40) * us_per_ms);
     }
     for (int i = 0; i < 30; ++i) {

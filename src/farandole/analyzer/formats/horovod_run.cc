@@ -38,8 +38,9 @@ bool is_transfer(std::string_view name) {
 }
 
 // In a Horovod timeline, each tensor is a process. Its events are: B NEGOTIATE_X, an instant named by the
-// number of each rank that is ready, E; then B X, the phases inside, E. Horovod's cache of responses, which is
-// on by default, makes it write no instants, or no NEGOTIATE_X at all, from the second operation of a tensor on.
+// number of each rank that is ready, E; then B X, the phases inside, E. Horovod's cache of responses,
+// which is on by default, makes it write no instants, or no NEGOTIATE_X at all, from the second operation
+// of a tensor on.
 class HorovodVisitor : public TraceVisitor {
  public:
   explicit HorovodVisitor(RunModel& run) : run_(run) {}

@@ -41,9 +41,9 @@ RunModel kineto_run(const std::filesystem::path& file, TraceContents contents);
 
 // Exports of Nsight Systems (nsys export --type sqlite, plain or gzip) with one or several processes per
 // file: kernels, CUDA graphs, copies and NVTX ranges. Ranges named "step 12" or "iteration 12" are steps;
-// ranges named like Farandole's categories ("forward", "data", …) are phases. Ranks are those that MPI had, or
-// else the order of the GPUs if each process has its own, or else of files, GPUs and processes. Damaged files
-// are named in the warnings and left out.
+// ranges named like Farandole's categories ("forward", "data", …) are phases. Ranks are those that MPI had,
+// or else the order of the GPUs if each process has its own, or else of files, GPUs and processes. Damaged
+// files are named in the warnings and left out.
 // Throws: CorruptInput if no file can be read.
 RunModel read_nsys(const std::vector<std::filesystem::path>& files);
 

@@ -63,7 +63,8 @@ bool is_sqlite(const std::filesystem::path& file) {
   return std::string_view(window.data(), window.size()).starts_with("SQLite format 3");
 }
 
-// A process that states its rank is not one of PyTorch's profiler, whose processes are a host and its devices.
+// A process that states its rank is not one of PyTorch's profiler, whose processes are a host
+// and its devices.
 TraceSource source_of(const TraceSummary& summary, TraceCollector& collector) {
   const auto& processes = collector.processes();
   if (summary.header.farandole_trace) return TraceSource::farandole;
@@ -146,8 +147,8 @@ bool has_trace_name(const std::filesystem::path& file) {
          name.ends_with(".sqlite.gz");
 }
 
-// The traces of other profilers in a folder that is not a run directory, one per rank. Returns std::nullopt if
-// there are none.
+// The traces of other profilers in a folder that is not a run directory, one per rank. Returns std::nullopt
+// if there are none.
 std::optional<RunModel> read_profiles(const std::filesystem::path& folder) {
   std::error_code ignored;
   if (!std::filesystem::is_directory(folder, ignored) ||

@@ -137,8 +137,8 @@ class StepTiles {
   std::vector<StepTotals>& totals_;
 };
 
-// The part of the window that the rank recorded. Another profiler may begin and end at other times on each rank;
-// then the time outside is not idle, but unknown.
+// The part of the window that the rank recorded. Another profiler may begin and end at other times on each
+// rank; then the time outside is not idle, but unknown.
 std::int64_t recorded_of(const RankModel& rank, const Window& window) {
   if (!window.of_gpu) return window.length();
   return std::max<std::int64_t>(

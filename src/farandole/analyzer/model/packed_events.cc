@@ -54,12 +54,11 @@ void PackedSpans::unpack(std::vector<CategorySpan>& into) const {
 
 void PackedCollectives::append(const CollectiveSpan& span) {
   append_signed(bytes_, span.start - last_.start);
-  append_varint(bytes_, static_cast<std::uint64_t>(std::min(span.end - span.start, longest_ns)) << 2 |
-                            (span.arrival_known ? 2U : 0U) | (span.matchable ? 1U : 0U));
+  append_varint(bytes_, static_cast<std::uint64_t>(span.end - span.start) << 1 | (span.matchable ? 1 : 0));
   append_signed(bytes_, std::int64_t{span.what.sequence} - last_.what.sequence);
   append_signed(bytes_, std::int64_t{span.what.communicator} - last_.what.communicator);
   append_varint(bytes_, span.what.bytes);
-  append_varint(bytes_, span.ranks);
+  append_varint(bytes_, std::uint64_t{span.ranks} << 1 | (span.arrival_known ? 1 : 0));
   append_varint(bytes_, span.name);
   append_varint(bytes_, span.operation);
   last_ = span;
@@ -73,13 +72,14 @@ void PackedCollectives::unpack(std::vector<CollectiveSpan>& into) const {
   for (std::size_t i = 0; i < count_; ++i) {
     span.start += take_signed(at);
     const auto length = take_varint(at);
-    span.end = span.start + static_cast<std::int64_t>(length >> 2);
-    span.arrival_known = (length & 2) != 0;
+    span.end = span.start + static_cast<std::int64_t>(length >> 1);
     span.matchable = (length & 1) != 0;
     span.what.sequence = static_cast<std::uint32_t>(span.what.sequence + take_signed(at));
     span.what.communicator = static_cast<std::uint16_t>(span.what.communicator + take_signed(at));
     span.what.bytes = take_varint(at);
-    span.ranks = static_cast<std::uint32_t>(take_varint(at));
+    const auto ranks = take_varint(at);
+    span.ranks = static_cast<std::uint32_t>(ranks >> 1);
+    span.arrival_known = (ranks & 1) != 0;
     span.name = static_cast<std::uint32_t>(take_varint(at));
     span.operation = static_cast<std::uint32_t>(take_varint(at));
     into.push_back(span);

@@ -6,8 +6,7 @@ namespace farandole {
 namespace {
 
 bool outer_first(const CategorySpan& a, const CategorySpan& b) {
-  if (a.start != b.start) return a.start < b.start;
-  return a.end != b.end ? a.end > b.end : a.category < b.category;
+  return a.start != b.start ? a.start < b.start : a.end > b.end;
 }
 
 // The spans that are open at the current time of the sweep, the innermost last, and the finished pieces.

@@ -61,7 +61,8 @@ struct RankModel {
   std::vector<PackedCollectives> packed_collectives;
   std::map<std::int64_t, std::vector<GpuSpans>> packed_gpu;  // By device.
   std::string process;  // Which process or GPU it is, as another program's trace identifies it.
-  // The collectives have the numbers that the program gave them, so that those of two captures can be matched.
+  // The collectives have the numbers that the program gave them, so that those of two captures
+  // can be matched.
   bool has_sequences = true;
   // Remaining clock error after the alignment; nullopt if the clock of this rank could not be aligned.
   std::optional<double> clock_residual_us = 0.0;

@@ -247,9 +247,9 @@ std::vector<StepSpan> each_step_once(std::vector<StepSpan> steps) {
   return once;
 }
 
-// Other profilers may not number collectives (`sequence` is then `no_sequence`), and a replayed CUDA graph has
-// the same numbers again. In a process group with such collectives, all are counted. Returns whether none was
-// counted.
+// Other profilers may not number collectives (`sequence` is then `no_sequence`), and a replayed CUDA graph
+// has the same numbers again. In a process group with such collectives, all are counted. Returns whether
+// none was counted.
 constexpr std::uint32_t no_sequence = UINT32_MAX;
 bool number(const std::map<std::int64_t, CollectedThread>& threads, PackedCollectives& packed) {
   std::vector<CollectiveSpan> spans;
@@ -281,8 +281,7 @@ void add_operators(const ThreadSpans& operators, PackedSpans& training) {
   const auto gaps = intervals_of(innermost(std::move(spans)), Category::other);
   const auto category = own.front().category;
   const auto times = intersect(intervals_of(own, category), gaps);
-  for (const auto& time : times.intervals())
-    training.append({time.start, time.end, category});
+  for (const auto& time : times.intervals()) training.append({time.start, time.end, category});
 }
 
 }  // namespace
