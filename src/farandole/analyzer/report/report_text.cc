@@ -287,7 +287,7 @@ class RunText {
     if (metrics_.window.length() <= 0) return;
     section("Where the time goes", "from 100 % of the ranks' time down to useful compute");
     if (!metrics_.no_compute.empty()) {
-      text_ += "  unknown: " + wrapped(metrics_.no_compute, 2) + "\n";
+      text_ += "  " + wrapped("unknown: " + metrics_.no_compute, 2) + "\n";
       return;
     }
     double left = 1;
