@@ -5,6 +5,7 @@
 #include "analyzer/formats/nsys_file.h"
 #include "analyzer/trace_builder.h"
 
+#include "farandole/analyzer/formats/readers.h"
 #include "farandole/analyzer/report/report.h"
 #include "farandole/base/error.h"
 
@@ -13,6 +14,7 @@ namespace {
 
 using testing::bytes_of;
 using ::testing::Contains;
+using ::testing::ElementsAre;
 using testing::execute;
 using ::testing::HasSubstr;
 using testing::nsys_tables;
@@ -24,7 +26,7 @@ TEST(Nsys, IsReadFromItsSqliteExport) {
   const auto run = analyze_run(folder / "report.sqlite");
   const auto& metrics = run.metrics;
   ASSERT_THAT(metrics.ranks, SizeIs(2));
-  EXPECT_THAT(metrics.warnings, Contains(HasSubstr("do not contain ranks")));
+  EXPECT_THAT(metrics.warnings, Contains(HasSubstr("does not contain ranks")));
   EXPECT_EQ(metrics.ranks[0].gpu->window, 980'000'000);
   EXPECT_EQ(metrics.ranks[0].gpu->compute, 500'000'000);
   EXPECT_EQ(metrics.ranks[0].gpu->communication_only, 200'000'000);
@@ -129,6 +131,60 @@ TEST(Nsys, IsNotUnpackedUntilTheDiskIsFull) {
   } catch (const CorruptInput& error) {
     EXPECT_THAT(error.what(), HasSubstr("report.sqlite.gz: it unpacks to more than 64 MiB"));
   }
+}
+
+// Two processes of which the second begins 5 us earlier, so that its events come first.
+std::string two_processes(std::int64_t first_pid, std::int64_t second_pid, int first_device,
+                          int second_device) {
+  auto sql =
+      nsys_tables(false) + "DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL; DELETE FROM CUPTI_ACTIVITY_KIND_MEMCPY;";
+  const auto kernel = [&](std::int64_t pid, int device, int start, int end) {
+    sql += "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES(" + std::to_string(start) + "," +
+           std::to_string(end) + "," + std::to_string(device) + ",7," + std::to_string(pid * 0x1000000) +
+           ",1);";
+  };
+  kernel(first_pid, first_device, 10'000, 20'000);
+  kernel(second_pid, second_device, 5'000, 25'000);
+  return sql;
+}
+
+TEST(Nsys, RanksAreThoseOfMpiOrElseInTheOrderOfGpusAndProcesses) {
+  const TemporaryFolder folder;
+  const auto processes = [&](const std::string& sql) {
+    const auto file = folder / "report.sqlite";
+    std::filesystem::remove(file);
+    execute(file, sql);
+    std::vector<std::string> found;
+    for (const auto& rank : read_run(file).ranks) found.push_back(rank.process);
+    return found;
+  };
+  EXPECT_THAT(processes(two_processes(100, 200, 1, 0)),
+              ElementsAre("process 200 on GPU 0", "process 100 on GPU 1"));
+  EXPECT_THAT(processes(two_processes(100, 200, 0, 0)),
+              ElementsAre("process 100 on GPU 0", "process 200 on GPU 0"));
+  EXPECT_THAT(processes(two_processes(200, 100, 0, 0)),
+              ElementsAre("process 100 on GPU 0", "process 200 on GPU 0"));
+  // Each process calls its only GPU 0.
+  EXPECT_THAT(processes(two_processes(100, 200, 0, 0) +
+                        "CREATE TABLE TARGET_INFO_CUDA_DEVICE(gpuId INT, cudaId INT, pid INT);"
+                        "INSERT INTO TARGET_INFO_CUDA_DEVICE VALUES(3,0,100),(2,0,200);"),
+              ElementsAre("process 200 on GPU 2", "process 100 on GPU 3"));
+  EXPECT_THAT(processes(two_processes(100, 200, 0, 1) +
+                        "CREATE TABLE MPI_RANKS(globalTid INT, rank INT); INSERT INTO MPI_RANKS VALUES(" +
+                        std::to_string(100LL * 0x1000000 + 7) + ",1),(" +
+                        std::to_string(200LL * 0x1000000 + 7) + ",0);"),
+              ElementsAre("process 200 on GPU 1", "process 100 on GPU 0"));
+}
+
+TEST(Nsys, LeavesOutWorkWithoutATime) {
+  const TemporaryFolder folder;
+  const auto file = folder / "report.sqlite";
+  execute(file, two_processes(100, 200, 0, 1) +
+                    "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES(NULL,30000,0,7,1677721600,1),"
+                    "(0,0,0,7,1677721600,1);");
+  const auto metrics = analyze_run(file).metrics;
+  EXPECT_EQ(metrics.window.length(), 20'000);
+  EXPECT_THAT(metrics.warnings, Contains(HasSubstr("2 kernels and copies without a time are left out")));
 }
 
 }  // namespace

@@ -167,7 +167,7 @@ TEST(RecorderRun, TakesOneFile) {
 
 // A program of one's own has no run.json, and advice that names options of `farandole train` does
 // not help it.
-TEST(RecorderRun, of_a_program_has_steps_per_second_and_a_remedy) {
+TEST(RecorderRun, OfAProgramHasStepsPerSecondAndARemedy) {
   const TemporaryFolder folder;
   const auto path = record(folder, SyntheticRun{});
   auto run = analyze_run(path);

@@ -60,6 +60,8 @@ TEST(PackedCollectives, GiveBackWhatWasPutIn) {
                      random() % 2 == 0,
                      static_cast<std::uint32_t>(random()),
                      static_cast<std::uint32_t>(random())});
+    spans.back().ranks = static_cast<std::uint32_t>(random());
+    spans.back().arrival_known = random() % 2 == 0;
     packed.append(spans.back());
   }
   std::vector<CollectiveSpan> again;
@@ -72,6 +74,8 @@ TEST(PackedCollectives, GiveBackWhatWasPutIn) {
     EXPECT_EQ(again[i].what.communicator, spans[i].what.communicator);
     EXPECT_EQ(again[i].what.bytes, spans[i].what.bytes);
     EXPECT_EQ(again[i].matchable, spans[i].matchable);
+    EXPECT_EQ(again[i].ranks, spans[i].ranks);
+    EXPECT_EQ(again[i].arrival_known, spans[i].arrival_known);
     EXPECT_EQ(again[i].name, spans[i].name);
     EXPECT_EQ(again[i].operation, spans[i].operation);
   }

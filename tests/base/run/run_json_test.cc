@@ -19,7 +19,7 @@ struct RunJson : testing::Test {
   const std::filesystem::path file = folder / "run.json";
 };
 
-TEST_F(RunJson, is_read_as_it_was_written) {
+TEST_F(RunJson, IsReadAsItWasWritten) {
   RunFacts written;
   written.ranks = 2;
   written.hosts = {"node1", "node2"};
@@ -55,7 +55,7 @@ TEST_F(RunJson, is_read_as_it_was_written) {
   EXPECT_THAT(text, HasSubstr("\"global_batch\": 64,"));  // scripts read an integer
 }
 
-TEST_F(RunJson, has_only_what_is_known) {
+TEST_F(RunJson, HasOnlyWhatIsKnown) {
   EXPECT_FALSE(read_run_facts(file).found);
   write_run_facts(file, {});
   const auto facts = read_run_facts(file);
@@ -65,7 +65,7 @@ TEST_F(RunJson, has_only_what_is_known) {
   EXPECT_TRUE(facts.hosts.empty() && facts.versions.empty() && facts.config.empty());
 }
 
-TEST_F(RunJson, leaves_out_unknown_fields_and_warns_of_wrong_ones) {
+TEST_F(RunJson, LeavesOutUnknownFieldsAndWarnsOfWrongOnes) {
   std::ofstream(file) << R"({"ranks": "two", "weather": {"ranks": 3}, "cores": 4, "bucket_mb": "auto"})";
   const auto facts = read_run_facts(file);
   EXPECT_TRUE(facts.found);
@@ -77,7 +77,7 @@ TEST_F(RunJson, leaves_out_unknown_fields_and_warns_of_wrong_ones) {
   EXPECT_THAT(read_run_facts(file).warnings, ElementsAre(HasSubstr("is damaged")));
 }
 
-TEST_F(RunJson, stands_texts_that_are_no_utf_8_and_a_fifo_in_its_place) {
+TEST_F(RunJson, StandsTextsThatAreNoUtf8AndAFifoInItsPlace) {
   RunFacts written;
   written.program = "train --data \xff\xfe";
   write_run_facts(file, written);

@@ -1,5 +1,6 @@
 #include "farandole/timeline/chrome_trace/event_reader.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <random>
@@ -7,13 +8,14 @@
 #include "lane.h"
 
 #include "farandole/base/text/json.h"
+#include "farandole/base/text/parse_number.h"
 
 namespace farandole {
 namespace {
 
 class NoVisitor : public TraceVisitor {
  public:
-  bool wants(std::string_view category) const override { return category != "cuda_runtime"; }
+  bool wants(std::string_view category) override { return category != "cuda_runtime"; }
 };
 
 // Writes events with random contents in the forms of our trace writer and of PyTorch's profiler.
@@ -23,6 +25,7 @@ class EventWriter {
 
   std::uint64_t below(std::uint64_t most) { return random_() % most; }
   std::string event() { return below(2) == 0 ? own_event() : kineto_event(); }
+  std::mt19937_64& random() { return random_; }
 
  private:
   std::string time() { return fmt::format("{}.{:03}", below(5'000'000'000), below(1000)); }
@@ -42,7 +45,10 @@ class EventWriter {
     return text;
   }
   std::string own_event() {
-    const auto kind = below(8);
+    const auto kind = below(9);
+    if (kind == 3)
+      return fmt::format(R"({{"ph":"C","name":"CPU %","pid":{},"ts":{},"args":{{"value":{}}}}})", below(5),
+                         time(), time());
     if (kind == 0)
       return fmt::format(R"({{"ph":"i","s":"t","cat":"other","name":"gradient fc{}",{},"args":{{{}}}}})",
                          below(9), place(), counts({"bytes"}));
@@ -69,7 +75,7 @@ class EventWriter {
         {"gpu_memcpy", "Memcpy DtoH (Device -> Pinned)", R"("stream": 7, "bytes": 9000)"},
         {"kernel", "gemm<4, void (*)(int)>", R"("stream": 7, "correlation": 7, "grid": [512, 1, 1])"},
         {"kernel", "ncclDevKernel_AllReduce_Sum_f32_RING_LL",
-         R"("Collective name": "allreduce", "In msg nelems": 7, "Group size": 2, "dtype": "Float")"},
+         R"("Collective name": "allreduce", "In msg nelems": 7, "Group size": 2, "dtype": "Float", "Seq": 9)"},
         {"cpu_op", "aten::addmm", R"("External id": 7, "Input Dims": [[32, 4], {"a": "}\""}])"},
     }};
     const auto& [category, name, args] = spans[below(spans.size())];
@@ -90,20 +96,21 @@ std::optional<std::int64_t> nanoseconds_in(const std::string& text) {
 
 std::string described(const EventFields& event) {
   const TraceSpan& span = event.span;
+  if (event.unwanted) return fmt::format("{} unwanted", event.kind);
   std::string text = fmt::format("{} {} ", event.kind, span.category_text);
-  if (event.unwanted) return text + "unwanted";
   const auto add = [&](bool present, auto value) {
     text += present ? fmt::format("'{}' ", value) : std::string("- ");
   };
   const auto add_if = [&](const auto& value) { add(value.has_value(), value.value_or(0)); };
-  add(event.has_pid, span.pid);
-  add(event.has_tid, span.tid);
+  add(event.has_pid && event.pid_text.empty(), span.pid);
+  add(event.has_tid && span.tid >= 0, span.tid);
   add(event.has_start, span.start_ns);
   add(event.has_duration, span.duration_ns);
   add_if(event.rank);
+  add_if(event.value);
   add_if(span.step);
-  for (const auto& value :
-       {event.sequence, event.communicator, event.bytes, span.message.elements, span.message.ranks})
+  for (const auto& value : {event.sequence, event.communicator, event.bytes, span.message.elements,
+                            span.message.ranks, span.message.sequence, span.message.stream})
     add_if(value);
   add(span.phase.has_value(), name_of(span.phase.value_or(Category::other)));
   for (const auto& value : {span.name, event.args_name, event.host, span.operation, span.message.collective,
@@ -126,6 +133,10 @@ std::string described(const Json& json) {
   const auto take = [](const Json& object, const char* key, auto& target) {
     const auto found = object.find(key);
     const bool target_is_signed = std::is_same_v<decltype(target), std::optional<std::int64_t>&>;
+    if (found != object.end() && found->is_string()) {
+      const auto number = parse_number<std::int64_t>(found->template get_ref<const std::string&>());
+      if (number && (*number >= 0 || target_is_signed)) target = *number;
+    }
     if (found != object.end() && found->is_number_integer() &&
         (found->is_number_unsigned() || target_is_signed))
       target = found->get<std::int64_t>();
@@ -138,7 +149,10 @@ std::string described(const Json& json) {
   };
   const auto take_time = [&](const char* key, bool& present, std::int64_t& target) {
     const auto found = json.find(key);
-    const auto value = found != json.end() ? nanoseconds_in(found->dump()) : std::nullopt;
+    const auto written = found == json.end()  ? std::string()
+                         : found->is_string() ? found->get<std::string>()
+                                              : found->dump();
+    const auto value = nanoseconds_in(written);
     present = value.has_value();
     target = value.value_or(0);
   };
@@ -165,6 +179,10 @@ std::string described(const Json& json) {
   take(args, "In msg nelems", span.message.elements);
   take(args, "Group size", span.message.ranks);
   take(args, "ranks", span.message.ranks);
+  take(args, "Seq", span.message.sequence);
+  take(args, "stream", span.message.stream);
+  if (const auto value = args.find("value"); event.kind == 'C' && value != args.end() && value->is_number())
+    event.value = value->get<double>();
   event.args_name = text(args, "name");
   event.host = text(args, "host");
   span.operation = text(args, "operation");
@@ -183,20 +201,23 @@ std::string padded(const std::string& text) {
   return text + std::string(1 + EventReader::padding, '\0');
 }
 
-TEST(EventReader, agrees_with_another_parser) {
+TEST(EventReader, AgreesWithAnotherParser) {
   EventWriter writer(seed(1));
-  const NoVisitor visitor;
+  NoVisitor visitor;
   EventReader reader(visitor);
   for (int round = 0; round < rounds(2'000, 20'000); ++round) {
     const auto text = writer.event();
-    // The same event with other white space, and with its keys in another order.
+    // The same event with other white space, with its keys in another order, and with times as texts.
     const auto json = parse_json(text);
-    auto reversed = Json::object();
-    reversed["ph"] = json["ph"];
-    for (auto member = json.rbegin(); member != json.rend(); ++member)
-      if (member.key() != "args") reversed[member.key()] = member.value();
-    if (json.contains("args")) reversed["args"] = json["args"];
-    for (const auto& form : {text, json.dump(), json.dump(3), reversed.dump(1)}) {
+    std::vector<std::string> keys;
+    for (const auto& member : json.items()) keys.push_back(member.key());
+    std::shuffle(keys.begin(), keys.end(), writer.random());
+    auto shuffled = Json::object();
+    for (const auto& key : keys) shuffled[key] = json[key];
+    auto with_texts = shuffled;
+    for (const auto* key : {"ts", "dur", "tid"})
+      if (json.contains(key)) with_texts[key] = json[key].dump();
+    for (const auto& form : {text, json.dump(), json.dump(3), shuffled.dump(1), with_texts.dump()}) {
       const auto read = padded(form);
       ASSERT_EQ(reader.read(read.data()), read.data() + form.size()) << form;
       EXPECT_EQ(described(reader.fields()), described(json)) << form;
@@ -205,9 +226,9 @@ TEST(EventReader, agrees_with_another_parser) {
 }
 
 // What another parser accepts is read in the same way, or refused because of a field.
-TEST(EventReader, accepts_damaged_events_as_another_parser_does) {
+TEST(EventReader, AcceptsDamagedEventsAsAnotherParserDoes) {
   EventWriter writer(seed(2));
-  const NoVisitor visitor;
+  NoVisitor visitor;
   EventReader reader(visitor);
   for (int round = 0; round < rounds(5'000, 50'000); ++round) {
     auto text = writer.event();
@@ -226,9 +247,9 @@ TEST(EventReader, accepts_damaged_events_as_another_parser_does) {
   }
 }
 
-TEST(EventReader, refuses_all_that_is_cut) {
+TEST(EventReader, RefusesAllThatIsCut) {
   EventWriter writer(seed(3));
-  const NoVisitor visitor;
+  NoVisitor visitor;
   EventReader reader(visitor);
   for (int round = 0; round < 100; ++round) {
     const auto text = writer.event();
@@ -237,7 +258,7 @@ TEST(EventReader, refuses_all_that_is_cut) {
   }
 }
 
-TEST(EventReader, converts_times_exactly) {
+TEST(EventReader, ConvertsTimesExactly) {
   EXPECT_EQ(nanoseconds_in("1234.567"), 1234567);
   EXPECT_EQ(nanoseconds_in("0"), 0);
   EXPECT_EQ(nanoseconds_in("-0.001"), -1);

@@ -90,7 +90,7 @@ const std::string forward =
 const std::string backward =
     R"({"ph":"X","cat":"backward","name":"b","pid":1,"tid":1000000,"ts":15.001,"dur":0.999})";
 
-TEST_F(TraceReader, reads_every_kind_of_event) {
+TEST_F(TraceReader, ReadsEveryKindOfEvent) {
   const auto summary = read(
       R"({"displayTimeUnit":"ms","otherData":{"farandole_trace":1,"ranks":2,"clock_residual_us":[0.0,1.5]},
 "traceEvents":[
@@ -122,7 +122,7 @@ TEST_F(TraceReader, reads_every_kind_of_event) {
   EXPECT_EQ(summary.bytes, bytes().size());
 }
 
-TEST_F(TraceReader, takes_all_forms_of_the_array) {
+TEST_F(TraceReader, TakesAllFormsOfTheArray) {
   for (const auto& text : {"[" + forward + "," + backward + "]", "[" + forward + ",\n" + backward,
                            "[" + forward + "," + backward + ",\n",
                            R"({"schemaVersion":1,"deviceProperties":[{"id":0,"x":"]}"}],"traceEvents":[)" +
@@ -135,7 +135,7 @@ TEST_F(TraceReader, takes_all_forms_of_the_array) {
   }
 }
 
-TEST_F(TraceReader, tells_gzip_by_content_and_reads_concatenated_members) {
+TEST_F(TraceReader, TellsGzipByContentAndReadsConcatenatedMembers) {
   const std::string text = R"({"traceEvents":[)" + forward + "," + backward + "]}";
   write_gzip(text.substr(0, 60));
   const auto first = bytes();
@@ -144,18 +144,19 @@ TEST_F(TraceReader, tells_gzip_by_content_and_reads_concatenated_members) {
   EXPECT_EQ(read_trace(file(), recorded_).events, 2U);
 }
 
-TEST_F(TraceReader, reads_otherData_behind_the_events) {
+TEST_F(TraceReader, ReadsOtherDataBehindTheEvents) {
   EXPECT_EQ(read(R"({"traceEvents":[)" + forward + R"(],"otherData":{"ranks":4}})").header.ranks, 4);
 }
 
-TEST_F(TraceReader, leaves_damaged_events_out_and_names_the_first) {
+TEST_F(TraceReader, LeavesDamagedEventsOutAndNamesTheFirst) {
   const std::vector<std::string> damaged = {
       R"({"ph":"X","cat":"forward","name":"f","pid":1,"tid":1,"ts":NaN,"dur":1})",
       R"({"ph":"X","cat":"forward","name":"f","pid":1,"tid":1,"ts":1e99,"dur":1})",
       R"({"ph":"X","cat":"forward","name":"f","pid":1,"tid":1,"ts":5000000000000000,"dur":1})",
       R"({"ph":"X","cat":"forward","name":"f","pid":1,"tid":1,"ts":1,"dur":-1})",
       R"({"ph":"X","cat":"forward","name":"f","pid":1,"tid":1,"ts":1})",
-      R"({"ph":"X","cat":"forward","name":"f","pid":1,"tid":1,"ts":"1","dur":1})",
+      R"({"ph":"X","cat":"forward","name":"f","pid":1,"tid":1,"ts":"1 s","dur":1})",
+      R"({"ph":"X","cat":"forward","name":"f","pid":1,"tid":1,"ts":null,"dur":1})",
       R"({"ph":"X","cat":"forward","name":"f","pid":1,"tid":1,"dur":1})",
       R"({"ph":"X","cat":"communication","name":"f","pid":1,"tid":1,"ts":1,"dur":1,"args":{"sequence":5000000000}})",
       R"({"ph":"X","cat":"communication","name":"f","pid":1,"tid":1,"ts":1,"dur":1,"args":{"sequence":1,"communicator":65536}})",
@@ -179,9 +180,25 @@ TEST_F(TraceReader, leaves_damaged_events_out_and_names_the_first) {
   }
 }
 
-TEST_F(TraceReader, ignores_what_other_programs_write) {
+TEST_F(TraceReader, ReadsTextsAsIdentitiesAndTimesBehindAByteOrderMark) {
+  const auto summary = read("\xEF\xBB\xBF[" + forward + R"(,
+{"dur":"5.5","ts":"1.25e1","tid":"stream 7","pid":"4242","name":"k","cat":"data","ph":"X"},
+{"dur":1,"ts":2,"tid":"stream 8","pid":"host a","name":"k","cat":"data","ph":"X"},
+{"dur":1,"ts":3,"tid":"stream 7","pid":"host a","name":"k","cat":"data","ph":"X"},
+{"args":{"rank":"3","name":"a"},"pid":"host a","name":"process_name","ph":"M"},
+{"args":{"value":"98.5"},"name":"CPU %","ts":30,"pid":2,"ph":"C"}])");
+  EXPECT_TRUE(summary.warnings.empty());
+  ASSERT_THAT(recorded_.texts, SizeIs(7));
+  EXPECT_EQ(recorded_.texts[1], "data k 12500+5500");
+  EXPECT_THAT(recorded_.texts[2], ::testing::MatchesRegex("process -[0-9]+ rank -1 "));
+  EXPECT_EQ(recorded_.texts[3], "data k 2000+1000");
+  const auto id = recorded_.texts[2].substr(0, recorded_.texts[2].find(" rank"));
+  EXPECT_EQ(recorded_.texts[5], id + " rank 3 ");
+  EXPECT_EQ(recorded_.texts[6], "counter CPU % 2 98.5");
+}
+
+TEST_F(TraceReader, IgnoresWhatOtherProgramsWrite) {
   const auto summary = read("[" + forward + R"(,
-{"ph":"X","cat":"Trace","name":"PyTorch Profiler 0","pid":"Spans","tid":"PyTorch Profiler","ts":1,"dur":2},
 {"ph":"X","cat":"kernel","name":"k","pid":0,"tid":7,"ts":1,"dur":2,"args":{"name":5,"rank":"x","value":"y","host":1}},
 {"ph":"B","name":"NEGOTIATE","pid":1,"ts":3},{"ph":"E","pid":1,"ts":4},
 {"ph":"M","name":"process_labels","pid":0,"args":{"labels":"CPU"}}])");
@@ -189,7 +206,7 @@ TEST_F(TraceReader, ignores_what_other_programs_write) {
   EXPECT_THAT(recorded_.texts, ElementsAre("forward f 10001+5000", "other k 1000+2000"));
 }
 
-TEST_F(TraceReader, analyzes_what_is_before_a_cut_and_says_where_it_is) {
+TEST_F(TraceReader, AnalyzesWhatIsBeforeACutAndSaysWhereItIs) {
   const std::string text = "{\"traceEvents\":[\n" + forward + ",\n" + backward + "\n]}";
   for (std::size_t length = text.find(backward); length + 1 < text.size(); ++length) {
     recorded_.texts.clear();
@@ -201,7 +218,7 @@ TEST_F(TraceReader, analyzes_what_is_before_a_cut_and_says_where_it_is) {
   }
 }
 
-TEST_F(TraceReader, names_truncated_and_damaged_gzip) {
+TEST_F(TraceReader, NamesTruncatedAndDamagedGzip) {
   std::string text = "{\"traceEvents\":[\n" + forward;
   for (int i = 0; i < 20'000; ++i)
     text +=
@@ -225,7 +242,7 @@ TEST_F(TraceReader, names_truncated_and_damaged_gzip) {
   EXPECT_THAT(damaged.warnings.back(), HasSubstr("gzip data is damaged"));
 }
 
-TEST_F(TraceReader, refuses_what_is_no_trace) {
+TEST_F(TraceReader, RefusesWhatIsNoTrace) {
   EXPECT_THAT(error_of(""), HasSubstr("is empty"));
   EXPECT_THAT(error_of("  \n"), HasSubstr("is empty"));
   EXPECT_THAT(error_of("hello"), HasSubstr("not a Chrome trace"));
@@ -240,7 +257,7 @@ TEST_F(TraceReader, refuses_what_is_no_trace) {
   EXPECT_THROW(read_trace(folder_, recorded_), UserError);
 }
 
-TEST_F(TraceReader, reads_events_across_window_bounds) {
+TEST_F(TraceReader, ReadsEventsAcrossWindowBounds) {
   std::mt19937 random(seed(5));
   std::string text = "[";
   std::size_t total = 0;
@@ -263,7 +280,7 @@ TEST_F(TraceReader, reads_events_across_window_bounds) {
 }
 
 // Events are read one after the other, and again alone if they are damaged. The result must be the same.
-TEST_F(TraceReader, reads_damage_within_windows_as_alone) {
+TEST_F(TraceReader, ReadsDamageWithinWindowsAsAlone) {
   const std::vector<std::string> odd = {
       R"({"ph":"X","cat":"data","name":"}, {","pid":1,"tid":1,"ts":1,"dur":1,"args":{"l":[{"a":1}, {"b":2}]}})",
       R"({"ph":"X","cat":"data","name":"no time","pid":1,"tid":1,"dur":1})",
@@ -297,7 +314,7 @@ TEST_F(TraceReader, reads_damage_within_windows_as_alone) {
   }
 }
 
-TEST_F(TraceReader, takes_unknown_clocks) {
+TEST_F(TraceReader, TakesUnknownClocks) {
   const auto summary =
       read(R"({"otherData":{"clock_residual_us":[0.0,null,2.5]},"traceEvents":[)" + forward + "]}");
   ASSERT_THAT(summary.header.clock_residual_us, SizeIs(3));
@@ -306,7 +323,7 @@ TEST_F(TraceReader, takes_unknown_clocks) {
 }
 
 // Random damage must never cause a crash. The number of undamaged events must not exceed the number written.
-TEST_F(TraceReader, survives_mutations) {
+TEST_F(TraceReader, SurvivesMutations) {
   std::string text = "{\"otherData\":{\"ranks\":1},\"traceEvents\":[\n" + forward;
   for (int i = 0; i < 6; ++i) text += ",\n" + (i % 2 == 0 ? backward : forward);
   text += "\n],\"x\":[1,{\"y\":\"z\"}]}";

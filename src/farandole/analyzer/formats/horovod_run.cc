@@ -1,8 +1,11 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <fmt/format.h>
 #include <map>
 #include <optional>
+#include <set>
+#include <utility>
 
 #include "farandole/analyzer/formats/readers.h"
 #include "farandole/base/error.h"
@@ -35,7 +38,9 @@ bool is_transfer(std::string_view name) {
 }
 
 // In a Horovod timeline, each tensor is a process. Its events are: B NEGOTIATE_X, an instant named by the
-// number of each rank that is ready, E; then B X, the phases inside, E.
+// number of each rank that is ready, E; then B X, the phases inside, E. Horovod's cache of responses,
+// which is on by default, makes it write no instants, or no NEGOTIATE_X at all, from the second operation
+// of a tensor on.
 class HorovodVisitor : public TraceVisitor {
  public:
   explicit HorovodVisitor(RunModel& run) : run_(run) {}
@@ -44,7 +49,8 @@ class HorovodVisitor : public TraceVisitor {
 
   void begin(const TraceSpan& event) override {
     auto& tensor = tensor_of(event.pid);
-    if (tensor.depth++ > 0) {
+    if (tensor.depth++ == 0) tensor.start_ns = event.start_ns;
+    if (tensor.depth > 1) {
       if (!tensor.negotiating && tensor.transfer_depth == 0 && is_transfer(event.name)) {
         tensor.transfer_depth = tensor.depth;
         if (!tensor.transfer) tensor.transfer = Interval{event.start_ns, event.start_ns};
@@ -54,9 +60,8 @@ class HorovodVisitor : public TraceVisitor {
     tensor.transfer.reset();
     tensor.transfer_depth = 0;
     tensor.negotiating = event.name.starts_with("NEGOTIATE_");
-    if (!tensor.negotiating) return;
-    tensor.ready.clear();
     tensor.operation = name_id(operation_of(event.name));
+    if (tensor.negotiating) tensor.ready.clear();
   }
 
   void span(const TraceSpan& event) override { tick(event.pid, event.name, event.start_ns); }
@@ -71,18 +76,40 @@ class HorovodVisitor : public TraceVisitor {
     if (tensor.depth == 0 || --tensor.depth > 0 || tensor.negotiating) return;
     const auto before = before_transfer(tensor);
     const auto end = tensor.transfer ? tensor.transfer->end : time_ns;
-    for (const auto& [rank, ready_ns] : tensor.ready)
-      spans_[rank].push_back({ready_ns + before,
-                              std::max(ready_ns + before, end),
-                              {tensor.count, static_cast<std::uint16_t>(tensor.number), 0},
-                              tensor.number <= UINT16_MAX,
-                              tensor.name,
-                              tensor.operation});
-    if (!tensor.ready.empty()) ++tensor.count;
+    CollectiveSpan span;
+    span.what = {tensor.count++, static_cast<std::uint16_t>(tensor.number), 0};
+    span.matchable = tensor.number <= UINT16_MAX;
+    span.name = tensor.name;
+    span.operation = tensor.operation;
+    for (const auto& [rank, ready_ns] : tensor.ready) {
+      tensor.ranks.insert(rank);
+      span.start = ready_ns + before;
+      span.end = std::max(span.start, end);
+      spans_[rank].push_back(span);
+    }
+    if (tensor.ready.empty()) {
+      span.start = tensor.transfer ? tensor.transfer->start : tensor.start_ns;
+      span.end = std::max(span.start, end);
+      span.arrival_known = false;
+      cached_.emplace_back(pid, span);
+    }
     tensor.ready.clear();
   }
 
   void finish() {
+    const bool has_ranks = !spans_.empty();
+    for (const auto& [pid, span] : cached_) {
+      const auto& own = tensors_.at(pid).ranks;
+      for (const auto rank : own) spans_[rank].push_back(span);
+      if (!own.empty()) continue;
+      if (!has_ranks) spans_[0];
+      for (auto& [rank, spans] : spans_) spans.push_back(span);
+    }
+    if (!cached_.empty())
+      run_.warnings.push_back(fmt::format(
+          "{} operation{} {} ready ranks, so that waiting is unknown{}; HOROVOD_CACHE_CAPACITY=0 records them",
+          cached_.size(), cached_.size() == 1 ? "" : "s", cached_.size() == 1 ? "has no" : "have no",
+          has_ranks ? "" : ", and so is the number of ranks"));
     for (auto& [rank, spans] : spans_) {
       std::stable_sort(spans.begin(), spans.end(),
                        [](const CollectiveSpan& a, const CollectiveSpan& b) { return a.start < b.start; });
@@ -105,9 +132,11 @@ class HorovodVisitor : public TraceVisitor {
     std::uint32_t name = 0;
     std::uint32_t operation = 0;
     int depth = 0;
+    std::int64_t start_ns = 0;  // Of the outermost open span.
     bool negotiating = false;
     std::uint32_t count = 0;
     std::map<int, std::int64_t> ready;  // Indexed by rank.
+    std::set<int> ranks;                // Of all its operations.
     std::optional<Interval> transfer;   // From the first to the last phase on the network.
     int transfer_depth = 0;             // Nesting depth of open network phases; 0: none.
   };
@@ -145,6 +174,8 @@ class HorovodVisitor : public TraceVisitor {
   std::map<std::int64_t, Tensor> tensors_;
   std::map<std::string, std::uint32_t, std::less<>> ids_;
   std::map<int, std::vector<CollectiveSpan>> spans_;
+  std::vector<std::pair<std::int64_t, CollectiveSpan>>
+      cached_;  // Operations without ready ranks, by process.
 };
 
 }  // namespace
@@ -154,12 +185,11 @@ RunModel read_horovod(const std::filesystem::path& file) {
   run.source = TraceSource::horovod;
   HorovodVisitor visitor(run);
   auto summary = read_trace(file, visitor);
-  visitor.finish();
   run.events = summary.events;
   run.warnings = std::move(summary.warnings);
+  visitor.finish();
   if (run.ranks.empty())
-    throw CorruptInput("Horovod timeline " + file.string() +
-                       " has no tensor with a ready rank and a completed operation");
+    throw CorruptInput("Horovod timeline " + file.string() + " has no completed operation");
   // All times are from the coordinator's clock.
   run.header.ranks = run.ranks.back().rank + 1;
   return run;

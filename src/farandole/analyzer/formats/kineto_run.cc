@@ -1,24 +1,39 @@
 #include <algorithm>
+#include <array>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <future>
-#include <map>
+#include <set>
 #include <thread>
 
 #include "farandole/analyzer/formats/readers.h"
 #include "farandole/analyzer/model/run_model.h"
 #include "farandole/analyzer/model/trace_collector.h"
 #include "farandole/base/error.h"
-#include "farandole/base/text/parse_number.h"
+#include "farandole/base/text/phrases.h"
 
 namespace farandole {
 namespace {
 
 // The contents of one file: one rank with its own names.
 struct RankFile {
+  std::filesystem::path path;
   RankModel model;
   CollectedNames names;
   TraceSummary summary;
-  bool sound = false;
+  TraceOrigin origin;
+  std::vector<std::int64_t> devices;
+  std::uint64_t gpu_spans = 0;
+  bool is_kineto = false, has_spans = false;
+  std::optional<std::int64_t> rank;  // As the file or its name says.
+
+  // The program used an accelerator, but the profiler did not record the work.
+  bool hides_device() const {
+    static constexpr std::array<std::string_view, 4> of_devices = {"nccl", "rccl", "hccl", "xccl"};
+    const bool uses = origin.uses_device || std::find(of_devices.begin(), of_devices.end(),
+                                                      summary.header.kineto_backend) != of_devices.end();
+    return uses && gpu_spans == 0;
+  }
 };
 
 // Returns the times within annotations of the training thread that nothing else covers. The trace does not
@@ -59,39 +74,66 @@ void add_waits(RankModel& model) {
   fill(model, intersect(IntervalSet(std::move(running)), IntervalSet(std::move(gaps))), Category::wait);
 }
 
-// In these files, processor and devices are separate processes. All of them belong to the rank.
-RankFile read_file(const std::filesystem::path& file) {
-  RankFile result;
-  TraceCollector collector;
-  try {
-    result.summary = read_trace(file, collector);
-  } catch (const CorruptInput& error) {
-    result.summary.warnings.push_back(error.what());
-    return result;
-  }
-  CollectedProcess whole;
-  std::int64_t next = 0;
-  for (auto& [pid, process] : collector.processes())
-    for (auto& [tid, thread] : process.threads) whole.threads.emplace(next++, std::move(thread));
-  result.sound = whole.has_spans();
-  if (!result.sound) result.summary.warnings.push_back("trace " + file.string() + " holds no spans");
-  const auto backward = backward_of(whole);
-  result.model = rank_model_of(0, whole);
-  fill(result.model, intersect(backward, IntervalSet(gaps_of(result.model))), Category::backward);
-  if (result.model.packed_gpu.empty()) add_waits(result.model);
-  result.names = collector.take_names();
-  return result;
+// "process 4242 on GPUs 0, 1"
+std::string described(const std::vector<std::int64_t>& hosts, const std::vector<std::int64_t>& devices) {
+  std::string text;
+  if (!hosts.empty())
+    text = fmt::format("process{} {}", hosts.size() > 1 ? "es" : "", fmt::join(hosts, ", "));
+  if (!devices.empty())
+    text += fmt::format("{}GPU{} {}", text.empty() ? "" : " on ", devices.size() > 1 ? "s" : "",
+                        fmt::join(devices, ", "));
+  return text;
 }
 
-// Reads the rank from "rank_3.pt.trace.json" or "host-rank3.json".
-std::optional<std::int64_t> rank_in_name(const std::filesystem::path& file) {
-  const auto name = file.filename().string();
-  auto at = name.find("rank");
-  if (at == std::string::npos) return std::nullopt;
-  at += 4;
-  if (at < name.size() && (name[at] == '-' || name[at] == '_' || name[at] == '.')) ++at;
-  const auto behind = std::min(name.find_first_not_of("0123456789", at), name.size());
-  return parse_number<std::int32_t>(std::string_view(name).substr(at, behind - at));
+// In these files, processor and devices are separate processes. All of them belong to the rank.
+RankFile rank_file(const std::filesystem::path& path, TraceContents contents) {
+  RankFile file;
+  file.path = path;
+  file.summary = std::move(contents.summary);
+  file.origin = contents.collector.origin();
+  file.is_kineto = contents.source == TraceSource::kineto;
+  if (!file.is_kineto) return file;
+  CollectedProcess whole;
+  std::vector<std::int64_t> hosts;
+  std::int64_t next = 0;
+  for (auto& [pid, process] : contents.collector.processes()) {
+    bool is_host = false, is_device = false;
+    for (auto& [tid, thread] : process.threads) {
+      is_host |= thread.spans.seen() + thread.operators.seen() > 0;
+      is_device |= thread.has_gpu();
+      for (const auto& part : thread.gpu) file.gpu_spans += part.size();
+      thread.device = pid;
+      whole.threads.emplace(next++, std::move(thread));
+    }
+    if (is_host) hosts.push_back(pid);
+    if (is_device) file.devices.push_back(pid);
+  }
+  auto& warnings = file.summary.warnings;
+  file.has_spans = whole.has_spans();
+  if (!file.has_spans) warnings.push_back("trace " + path.string() + " holds no spans");
+  if (file.origin.untimed > 0)
+    warnings.push_back(fmt::format("trace {}: {} kernels and copies without a time are left out",
+                                   path.string(), file.origin.untimed));
+  const auto backward = backward_of(whole);
+  file.model = rank_model_of(0, whole);
+  fill(file.model, intersect(backward, IntervalSet(gaps_of(file.model))), Category::backward);
+  if (file.model.packed_gpu.empty()) add_waits(file.model);
+  file.model.process = described(hosts, file.devices);
+  file.names = contents.collector.take_names();
+  const auto stated = file.summary.header.kineto_rank;
+  file.rank = stated && *stated >= 0 && *stated < INT32_MAX ? stated : rank_in_name(path);
+  return file;
+}
+
+// A file that is no trace is not of PyTorch's profiler.
+RankFile read_file(const std::filesystem::path& path) {
+  try {
+    return rank_file(path, read_contents(path));
+  } catch (const CorruptInput&) {
+    RankFile file;
+    file.path = path;
+    return file;
+  }
 }
 
 std::vector<RankFile> read_files(const std::vector<std::filesystem::path>& files) {
@@ -107,44 +149,123 @@ std::vector<RankFile> read_files(const std::vector<std::filesystem::path>& files
   return results;
 }
 
-}  // namespace
-
-RunModel read_kineto(const std::vector<std::filesystem::path>& files) {
-  RunModel run;
-  run.source = TraceSource::kineto;
-  RunNames names(run);
-  auto results = read_files(files);
-  std::map<std::int64_t, std::filesystem::path> file_of_rank;
-  std::int64_t next = 0;
-  for (std::size_t i = 0; i < files.size(); ++i) {
-    auto& result = results[i];
-    run.warnings.insert(run.warnings.end(), result.summary.warnings.begin(), result.summary.warnings.end());
-    if (!result.sound) continue;
-    const auto stated = result.summary.header.kineto_rank;
-    const auto named = stated && *stated >= 0 && *stated < INT32_MAX ? stated : rank_in_name(files[i]);
-    if (!named && files.size() > 1)
-      run.warnings.push_back(
-          fmt::format("{} does not contain its rank; it is taken as rank {}", files[i].string(), next));
-    const auto rank = named.value_or(next);
-    next = std::max(next, rank + 1);
-    const auto [first, is_new] = file_of_rank.try_emplace(rank, files[i]);
-    if (!is_new) {
-      run.warnings.push_back(fmt::format(
-          "rank {} is in {} and in {}. Perhaps the folder has two runs. The second file is left out", rank,
-          first->second.string(), files[i].string()));
+// Gives ranks to the files that do not say theirs: in the order of their devices if each has its own, or else
+// of their names, which PyTorch makes of host and process.
+void number_files(std::vector<RankFile>& files, std::vector<std::string>& warnings) {
+  std::vector<RankFile*> unnamed;
+  std::set<std::int64_t> taken, devices;
+  std::size_t all = 0;
+  for (auto& file : files) {
+    if (file.rank) {
+      taken.insert(*file.rank);
       continue;
     }
-    run.events += result.summary.events;
-    if (result.summary.header.kineto_world_size) run.header.ranks = result.summary.header.kineto_world_size;
-    result.model.rank = static_cast<int>(rank);
-    names.adopt(result.model, result.names);
-    run.ranks.push_back(std::move(result.model));
+    unnamed.push_back(&file);
+    devices.insert(file.devices.begin(), file.devices.end());
+    all += std::max<std::size_t>(file.devices.size(), 1);
   }
-  if (run.ranks.empty())
+  const bool by_device = devices.size() == all;
+  std::sort(unnamed.begin(), unnamed.end(), [&](const RankFile* a, const RankFile* b) {
+    if (by_device) return a->devices < b->devices;
+    return is_before(a->path.filename().string(), b->path.filename().string());
+  });
+  std::int64_t next = 0;
+  for (auto* file : unnamed) {
+    while (taken.count(next) > 0) ++next;
+    file->rank = next++;
+    if (files.size() > 1)
+      warnings.push_back(fmt::format("{} does not contain its rank; by its {} it is taken as rank {}",
+                                     file->path.string(), by_device ? "GPU" : "name", *file->rank));
+  }
+}
+
+// Of several captures of a rank, the first one with kernels is used.
+void keep_one_of_each_rank(std::vector<RankFile>& files, std::vector<std::string>& warnings) {
+  std::stable_sort(files.begin(), files.end(), [](const RankFile& a, const RankFile& b) {
+    if (a.rank != b.rank) return a.rank < b.rank;
+    if ((a.gpu_spans > 0) != (b.gpu_spans > 0)) return a.gpu_spans > 0;
+    return is_before(a.path.filename().string(), b.path.filename().string());
+  });
+  std::vector<RankFile> kept;
+  for (auto& file : files) {
+    if (kept.empty() || kept.back().rank != file.rank) {
+      kept.push_back(std::move(file));
+      continue;
+    }
+    warnings.push_back(fmt::format(
+        "rank {} is in {} and in {}. Perhaps the folder has two runs or captures. The second file{} is left "
+        "out",
+        *file.rank, kept.back().path.string(), file.path.string(),
+        kept.back().gpu_spans > 0 && file.gpu_spans == 0 ? ", which has no kernels," : ""));
+  }
+  files = std::move(kept);
+}
+
+// What a rank computes on an accelerator is unknown if the profiler recorded only its host.
+void leave_out_hidden(std::vector<RankFile>& files, RunModel& run) {
+  const auto hidden = static_cast<std::size_t>(
+      std::count_if(files.begin(), files.end(), [](const RankFile& file) { return file.hides_device(); }));
+  if (hidden == 0) return;
+  if (std::all_of(files.begin(), files.end(), [](const RankFile& file) { return file.gpu_spans == 0; })) {
+    run.hidden_compute =
+        "the program uses an accelerator, but the profiler recorded only the host, so useful compute is "
+        "unknown; record the device, too (ProfilerActivity.CUDA)";
+    return;
+  }
+  for (const auto& file : files)
+    if (file.hides_device())
+      run.warnings.push_back(
+          fmt::format("{}: rank {} uses an accelerator, but the file has no kernels; it is left out",
+                      file.path.string(), *file.rank));
+  std::erase_if(files, [](const RankFile& file) { return file.hides_device(); });
+}
+
+RunModel run_of(std::vector<RankFile> files) {
+  RunModel run;
+  run.source = TraceSource::kineto;
+  for (auto& file : files) {
+    run.warnings.insert(run.warnings.end(), file.summary.warnings.begin(), file.summary.warnings.end());
+    if (file.has_spans && file.summary.header.kineto_world_size)
+      run.header.ranks = file.summary.header.kineto_world_size;
+  }
+  std::erase_if(files, [](const RankFile& file) { return !file.has_spans; });
+  if (files.empty())
     throw CorruptInput(run.warnings.empty() ? "no trace of a rank can be read" : run.warnings.front());
-  run.sort_ranks();
+  number_files(files, run.warnings);
+  keep_one_of_each_rank(files, run.warnings);
+  leave_out_hidden(files, run);
+  RunNames names(run);
+  for (auto& file : files) {
+    run.events += file.summary.events;
+    file.model.rank = static_cast<int>(*file.rank);
+    names.adopt(file.model, file.names);
+    run.ranks.push_back(std::move(file.model));
+  }
   align_by_collectives(run);
   return run;
+}
+
+}  // namespace
+
+std::optional<RunModel> read_kineto(const std::vector<std::filesystem::path>& files) {
+  auto read = read_files(files);
+  std::vector<std::string> others;
+  for (const auto& file : read)
+    if (!file.is_kineto) others.push_back(file.path.filename().string());
+  std::erase_if(read, [](const RankFile& file) { return !file.is_kineto; });
+  if (read.empty()) return std::nullopt;
+  auto run = run_of(std::move(read));
+  if (!others.empty())
+    run.warnings.push_back(
+        fmt::format("{} {} left out, because of damage or another format than the other files",
+                    describe_list(others, 8), others.size() == 1 ? "is" : "are"));
+  return run;
+}
+
+RunModel kineto_run(const std::filesystem::path& file, TraceContents contents) {
+  std::vector<RankFile> files;
+  files.push_back(rank_file(file, std::move(contents)));
+  return run_of(std::move(files));
 }
 
 }  // namespace farandole

@@ -2,11 +2,15 @@
 #include <array>
 #include <cctype>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <fstream>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <sqlite3.h>
+#include <tuple>
 
 #include "farandole/analyzer/formats/readers.h"
 #include "farandole/analyzer/model/run_model.h"
@@ -125,6 +129,19 @@ std::optional<std::int64_t> step_of(const std::string& name) {
   return parse_number<std::int64_t>(std::string_view(name).substr(digit));
 }
 
+constexpr std::int64_t thread_ids = 0x1000000;  // An id of a thread is that of its process and 24 bits.
+
+// The process id that the system gave the process with this global id.
+std::int64_t pid_in(std::int64_t global) {
+  return global / thread_ids % thread_ids;
+}
+
+// What a file tells of one of its processes.
+struct NsysProcess {
+  std::optional<std::int64_t> rank;  // As MPI had it.
+  std::set<std::int64_t> devices;
+};
+
 // Reads one file into its own collector. If the file is damaged, the events before the damage
 // are also left out.
 class NsysFile {
@@ -141,6 +158,7 @@ class NsysFile {
     read_gpu("CUPTI_ACTIVITY_KIND_MEMCPY", "gpu_memset", false);
     read_gpu("CUPTI_ACTIVITY_KIND_MEMSET", "gpu_memset", false);
     read_ranges();
+    read_ranks();
     if (!found_)
       throw CorruptInput("SQLite file " + path_.string() +
                          " has neither kernels nor NVTX ranges of Nsight Systems; write it with nsys export");
@@ -149,6 +167,8 @@ class NsysFile {
   TraceCollector& collector() { return collector_; }
   std::uint64_t events() const { return events_; }
   std::uint64_t damaged() const { return damaged_; }
+  std::uint64_t untimed() const { return untimed_; }
+  std::map<std::int64_t, NsysProcess>& processes() { return processes_; }
   std::uint64_t graphs() const { return graphs_; }  // CUDA graphs that were recorded as a whole.
 
  private:
@@ -157,13 +177,19 @@ class NsysFile {
     found_ = true;
     const std::string pid = file_.has_column(table, "globalPid") ? "k.globalPid" : "0";
     const std::string name = named ? "(SELECT value FROM StringIds WHERE id = k.demangledName)" : "''";
-    file_.query("SELECT k.start, k.end, k.deviceId, k.streamId, " + pid + ", " + name + " FROM " + table +
-                    " k WHERE k.end > 0 ORDER BY k.start",
+    file_.query("SELECT k.start, k.end, k.deviceId, k.streamId, " + pid + ", " + name +
+                    ", k.start IS NULL OR k.end IS NULL OR k.end <= 0 FROM " + table + " k ORDER BY k.start",
                 [&](const SqliteFile::Row& row) {
+                  if (row.integer(6) != 0) {
+                    ++untimed_;
+                    return;
+                  }
                   TraceSpan span;
-                  span.pid = pid_of(row.integer(4));
+                  span.pid = row.integer(4) / thread_ids * thread_ids;
+                  const auto device = device_of(span.pid, row.integer(2));
+                  processes_[span.pid].devices.insert(device);
                   // Streams have ids that differ from those of threads.
-                  span.tid = -1 - (row.integer(2) << 24) - row.integer(3);
+                  span.tid = -1 - (device << 24) - row.integer(3);
                   span.category_text = category;
                   span.name = row.text(5);
                   put(span, row.integer(0), row.integer(1));
@@ -181,13 +207,35 @@ class NsysFile {
           const auto thread = row.integer(2);
           const auto name = lowered(row.text(3));
           TraceSpan span;
-          span.pid = pid_of(thread / 0x1000000 * 0x1000000);
-          span.tid = thread % 0x1000000;
+          span.pid = thread / thread_ids * thread_ids;
+          span.tid = thread % thread_ids;
           span.name = row.text(3);
           span.step = step_of(name);
           span.category = span.step ? Category::step : category_of(name).value_or(Category::other);
           put(span, row.integer(0), row.integer(1));
         });
+  }
+
+  void read_ranks() {
+    if (file_.has_column("MPI_RANKS", "rank"))
+      file_.query("SELECT globalTid, rank FROM MPI_RANKS", [&](const SqliteFile::Row& row) {
+        processes_[row.integer(0) / thread_ids * thread_ids].rank = row.integer(1);
+      });
+  }
+
+  // Processes may number their GPUs on their own (CUDA_VISIBLE_DEVICES).
+  std::int64_t device_of(std::int64_t process, std::int64_t own) {
+    if (!devices_) {
+      devices_.emplace();
+      if (file_.has_column("TARGET_INFO_CUDA_DEVICE", "gpuId") &&
+          file_.has_column("TARGET_INFO_CUDA_DEVICE", "pid"))
+        file_.query("SELECT pid, cudaId, gpuId FROM TARGET_INFO_CUDA_DEVICE",
+                    [&](const SqliteFile::Row& row) {
+                      (*devices_)[{row.integer(0), row.integer(1)}] = row.integer(2);
+                    });
+    }
+    const auto found = devices_->find({pid_in(process), own});
+    return found != devices_->end() ? found->second : own;
   }
 
   void put(TraceSpan& span, std::int64_t start, std::int64_t end) {
@@ -201,28 +249,70 @@ class NsysFile {
     collector_.span(span);
   }
 
-  std::int64_t pid_of(std::int64_t global) {
-    return pids_.try_emplace(global, static_cast<std::int64_t>(pids_.size())).first->second;
-  }
-
   std::filesystem::path path_;
   SqliteFile file_;
-  std::map<std::int64_t, std::int64_t> pids_;
+  std::map<std::int64_t, NsysProcess> processes_;  // By global id.
+  std::optional<std::map<std::pair<std::int64_t, std::int64_t>, std::int64_t>> devices_;
   TraceCollector collector_;
   bool found_ = false;
   std::uint64_t events_ = 0;
   std::uint64_t damaged_ = 0;
+  std::uint64_t untimed_ = 0;  // Work of GPUs without a time.
   std::uint64_t graphs_ = 0;
 };
 
-// Each process is a rank; the order is kept.
-void take_ranks(TraceCollector& collector, RunModel& run, RunNames& names) {
+struct NsysRank {
+  NsysProcess process;
+  std::size_t file = 0;
+  std::int64_t pid = 0;
+  RankModel model;
+};
+
+// Each process is a rank.
+void take_ranks(NsysFile& file, std::size_t index, RunNames& names, std::vector<NsysRank>& ranks) {
+  auto& collector = file.collector();
   const auto own = collector.take_names();
   for (auto& [pid, process] : collector.processes()) {
     if (!process.has_spans()) continue;
-    run.ranks.push_back(rank_model_of(static_cast<int>(run.ranks.size()), process));
-    names.adopt(run.ranks.back(), own);
+    auto& rank = ranks.emplace_back();
+    rank.process = file.processes()[pid];
+    rank.file = index;
+    rank.pid = pid_in(pid);
+    for (auto& [tid, thread] : process.threads) thread.device = tid < 0 ? (-1 - tid) >> 24 : 0;
+    rank.model = rank_model_of(0, process);
+    const auto& devices = rank.process.devices;
+    rank.model.process = fmt::format("process {}", rank.pid);
+    if (!devices.empty())
+      rank.model.process +=
+          fmt::format(" on GPU{} {}", devices.size() > 1 ? "s" : "", fmt::join(devices, ", "));
+    names.adopt(rank.model, own);
   }
+}
+
+// Ranks are those that MPI had, or else the order of the GPUs if each process has its own, or else of files,
+// GPUs and processes.
+void number(std::vector<NsysRank>& ranks, std::vector<std::string>& warnings) {
+  std::set<std::int64_t> stated, devices;
+  std::size_t all = 0;
+  for (const auto& rank : ranks) {
+    if (rank.process.rank && *rank.process.rank >= 0 && *rank.process.rank <= INT32_MAX)
+      stated.insert(*rank.process.rank);
+    devices.insert(rank.process.devices.begin(), rank.process.devices.end());
+    all += std::max<std::size_t>(rank.process.devices.size(), 1);
+  }
+  const bool by_rank = stated.size() == ranks.size();
+  const bool by_device = devices.size() == all;
+  std::sort(ranks.begin(), ranks.end(), [&](const NsysRank& a, const NsysRank& b) {
+    if (by_rank) return a.process.rank < b.process.rank;
+    if (by_device) return a.process.devices < b.process.devices;
+    return std::tuple(a.file, a.process.devices, a.pid) < std::tuple(b.file, b.process.devices, b.pid);
+  });
+  for (std::size_t i = 0; i < ranks.size(); ++i)
+    ranks[i].model.rank = static_cast<int>(by_rank ? *ranks[i].process.rank : static_cast<std::int64_t>(i));
+  if (!by_rank && ranks.size() > 1)
+    warnings.push_back(
+        fmt::format("the Nsight Systems export does not contain ranks; they are numbered by {}",
+                    by_device ? "GPU" : "file, GPU and process"));
 }
 
 }  // namespace
@@ -231,12 +321,17 @@ RunModel read_nsys(const std::vector<std::filesystem::path>& files) {
   RunModel run;
   run.source = TraceSource::nsys;
   RunNames names(run);
+  std::vector<NsysRank> ranks;
   std::size_t sound = 0;
-  for (const auto& path : files) {
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    const auto& path = files[i];
     try {
       NsysFile file(path);
       file.read();
-      take_ranks(file.collector(), run, names);
+      const auto before = ranks.size();
+      take_ranks(file, i, names, ranks);
+      if (ranks.size() == before + 1 && !ranks.back().process.rank)
+        ranks.back().process.rank = rank_in_name(path);
       run.events += file.events();
       ++sound;
       if (file.graphs() > 0)
@@ -244,6 +339,10 @@ RunModel read_nsys(const std::vector<std::filesystem::path>& files) {
             "SQLite file {}: {} CUDA graphs are recorded as a whole; their communication counts as compute "
             "(nsys profile --cuda-graph-trace=node separates it)",
             path.string(), file.graphs()));
+      if (file.untimed() > 0)
+        run.warnings.push_back(
+            fmt::format("SQLite file {}: {} kernels and copies without a time are left out", path.string(),
+                        file.untimed()));
       if (file.damaged() > 0)
         run.warnings.push_back(fmt::format("SQLite file {}: {} events with invalid times are left out",
                                            path.string(), file.damaged()));
@@ -251,12 +350,11 @@ RunModel read_nsys(const std::vector<std::filesystem::path>& files) {
       run.warnings.push_back(error.what());
     }
   }
+  number(ranks, run.warnings);
+  for (auto& rank : ranks) run.ranks.push_back(std::move(rank.model));
   if (run.ranks.empty())
     throw CorruptInput(run.warnings.empty() ? "the Nsight Systems export has no kernels and no ranges"
                                             : run.warnings.front());
-  if (run.ranks.size() > 1)
-    run.warnings.push_back(
-        "Nsight Systems exports do not contain ranks; processes are numbered in their order");
   if (sound > 1) align_by_collectives(run);
   return run;
 }

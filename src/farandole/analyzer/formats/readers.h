@@ -3,9 +3,11 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <vector>
 
 #include "farandole/analyzer/model/run_model.h"
+#include "farandole/analyzer/model/trace_collector.h"
 
 namespace farandole {
 
@@ -16,25 +18,40 @@ namespace farandole {
 // Throws: UserError if there is no recorder file; CorruptInput if no file can be read.
 RunModel read_recorders(const std::filesystem::path& path);
 
+// A trace in Chrome's format after it was read. Its events tell which program wrote it.
+struct TraceContents {
+  TraceCollector collector;
+  TraceSummary summary;
+  TraceSource source = TraceSource::chrome;
+};
+
+// Throws: UserError if the file cannot be opened; CorruptInput if it contains no undamaged event.
+TraceContents read_contents(const std::filesystem::path& file);
+
 // Traces of PyTorch's profiler (Kineto), one file per rank. The rank comes from the distributedInfo of each
-// file, or else from its name ("rank3"), or else from the sorted order of the files. Clocks are aligned by
-// the ends of collectives, which all ranks leave at nearly the same time; the remaining error is the
-// clock_residual_us of each rank. Files are read in parallel.
-// Damaged files are named in the warnings and left out.
-// Throws: CorruptInput if no file can be read.
-RunModel read_kineto(const std::vector<std::filesystem::path>& files);
+// file, or else from its name ("rank3"), or else from the order of the devices, or else of the names, which
+// contain the process. Of two files of a rank, one with kernels is used. Clocks are aligned by the ends of
+// collectives, which all ranks leave at nearly the same time; the remaining error is the clock_residual_us of
+// each rank. Files are read in parallel.
+// Damaged files are named in the warnings and left out, and so are files of other programs.
+// Returns std::nullopt if no file is of PyTorch's profiler.
+// Throws: CorruptInput if no file of PyTorch's profiler contains a span.
+std::optional<RunModel> read_kineto(const std::vector<std::filesystem::path>& files);
+RunModel kineto_run(const std::filesystem::path& file, TraceContents contents);
 
 // Exports of Nsight Systems (nsys export --type sqlite, plain or gzip) with one or several processes per
 // file: kernels, CUDA graphs, copies and NVTX ranges. Ranges named "step 12" or "iteration 12" are steps;
-// ranges named like Farandole's categories ("forward", "data", …) are phases. Damaged files are named in the
-// warnings and left out.
+// ranges named like Farandole's categories ("forward", "data", …) are phases. Ranks are those that MPI had,
+// or else the order of the GPUs if each process has its own, or else of files, GPUs and processes. Damaged
+// files are named in the warnings and left out.
 // Throws: CorruptInput if no file can be read.
 RunModel read_nsys(const std::vector<std::filesystem::path>& files);
 
 // A Horovod timeline: one file of the coordinator. Its NEGOTIATE spans record when each rank was ready. Every
-// rank gets the collectives for which it was ready, without the queue and the copies around them. The compute
-// of the ranks is unknown.
-// Throws: CorruptInput if no tensor was negotiated.
+// rank gets the collectives for which it was ready, without the queue and the copies around them. Operations
+// that Horovod took from its cache of responses have no ready ranks; all ranks get them, and their waiting is
+// unknown. The compute of the ranks is unknown.
+// Throws: CorruptInput if no operation was completed.
 RunModel read_horovod(const std::filesystem::path& file);
 
 // `path` is a run directory (run.json, timeline.json.gz), a trace of Farandole or another tool, or a folder
@@ -43,5 +60,11 @@ RunModel read_horovod(const std::filesystem::path& file);
 // are named in `warnings`.
 // Throws: UserError if there is no trace; CorruptInput if no part of it can be read.
 RunModel read_run(const std::filesystem::path& path);
+
+// Reads the rank from "rank_3.pt.trace.json" or "host-rank3.sqlite".
+std::optional<std::int64_t> rank_in_name(const std::filesystem::path& file);
+
+// Orders names as people do: "rank2" is before "rank10".
+bool is_before(std::string_view name, std::string_view other);
 
 }  // namespace farandole

@@ -8,6 +8,7 @@
 #include "farandole/analyzer/model/trace_collector.h"
 #include "farandole/base/error.h"
 #include "farandole/base/run/run_files.h"
+#include "farandole/base/text/parse_number.h"
 #include "farandole/base/text/phrases.h"
 #include "farandole/timeline/chrome_trace/trace_scanner.h"
 #include "farandole/timeline/merge/run_recorders.h"
@@ -56,19 +57,33 @@ void settle_hosts(RunModel& model) {
   }
 }
 
-// Detects from the first bytes, plain or compressed, which tool wrote a trace.
-// An unknown format is TraceSource::chrome.
-TraceSource probe_trace(const std::filesystem::path& file) {
+bool is_sqlite(const std::filesystem::path& file) {
   TraceWindow window(file);
   window.refill();
-  const std::string_view text(window.data(), window.size());
-  const auto has = [&](std::string_view part) { return text.find(part) != std::string_view::npos; };
-  if (text.starts_with("SQLite format 3")) return TraceSource::nsys;
-  if (has("\"farandole_trace\"")) return TraceSource::farandole;
-  if (has("\"NEGOTIATE_")) return TraceSource::horovod;
-  if (has("\"schemaVersion\"") || has("\"distributedInfo\"") || has("\"deviceProperties\""))
-    return TraceSource::kineto;
-  return TraceSource::chrome;
+  return std::string_view(window.data(), window.size()).starts_with("SQLite format 3");
+}
+
+// A process that states its rank is not one of PyTorch's profiler, whose processes are a host
+// and its devices.
+TraceSource source_of(const TraceSummary& summary, TraceCollector& collector) {
+  const auto& processes = collector.processes();
+  if (summary.header.farandole_trace) return TraceSource::farandole;
+  if (std::any_of(processes.begin(), processes.end(), [](const auto& p) { return p.second.rank; }))
+    return TraceSource::chrome;
+  if (collector.origin().is_kineto || summary.header.kineto_rank) return TraceSource::kineto;
+  return collector.origin().is_horovod ? TraceSource::horovod : TraceSource::chrome;
+}
+
+// Processes without a rank are numbered by their ids, or by the texts that stand for ids.
+std::vector<CollectedProcess*> by_id(std::map<std::int64_t, CollectedProcess>& processes) {
+  std::vector<std::pair<std::int64_t, CollectedProcess*>> all;
+  for (auto& [pid, process] : processes) all.emplace_back(pid, &process);
+  std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) {
+    return a.first < 0 && b.first < 0 && is_before(a.second->name, b.second->name);
+  });
+  std::vector<CollectedProcess*> sorted;
+  for (const auto& [pid, process] : all) sorted.push_back(process);
+  return sorted;
 }
 
 void add_ranks(RunModel& model, std::map<std::int64_t, CollectedProcess>& processes) {
@@ -78,9 +93,11 @@ void add_ranks(RunModel& model, std::map<std::int64_t, CollectedProcess>& proces
     model.warnings.push_back("no process of the trace has a rank; ranks are numbered by process id");
   std::map<std::int64_t, std::int64_t> pid_of_rank;
   std::int64_t next = 0;
+  if (!named)
+    for (auto* process : by_id(processes))
+      if (process->has_spans()) process->rank = next++;
   for (auto& [pid, process] : processes) {
     if (!process.has_spans()) continue;
-    if (!named) process.rank = next++;
     if (!process.rank || *process.rank < 0 || *process.rank > INT32_MAX) {
       model.warnings.push_back(
           fmt::format("process {} of the trace has no rank; its events are left out", pid));
@@ -95,6 +112,7 @@ void add_ranks(RunModel& model, std::map<std::int64_t, CollectedProcess>& proces
       continue;
     }
     model.ranks.push_back(rank_model_of(static_cast<int>(*process.rank), process));
+    if (!named) model.ranks.back().process = pid < 0 ? process.name : fmt::format("process {}", pid);
   }
   model.sort_ranks();
 }
@@ -129,53 +147,33 @@ bool has_trace_name(const std::filesystem::path& file) {
          name.ends_with(".sqlite.gz");
 }
 
-// The traces in a folder that is not a run directory, if another profiler has written them.
-struct Profiles {
-  TraceSource source = TraceSource::chrome;
-  std::vector<std::filesystem::path> files;
-  std::vector<std::string> others;  // Files with names of traces that have another format.
-};
-
-// Returns nullopt if the file is damaged at its beginning.
-std::optional<TraceSource> source_of(const std::filesystem::path& file) {
-  try {
-    return probe_trace(file);
-  } catch (const CorruptInput&) {
-    return std::nullopt;
-  }
-}
-
-Profiles profiles_in(const std::filesystem::path& folder) {
-  Profiles profiles;
+// The traces of other profilers in a folder that is not a run directory, one per rank. Returns std::nullopt
+// if there are none.
+std::optional<RunModel> read_profiles(const std::filesystem::path& folder) {
   std::error_code ignored;
   if (!std::filesystem::is_directory(folder, ignored) ||
       std::filesystem::exists(folder / "timeline.json.gz", ignored) ||
       std::filesystem::exists(folder / "timeline.json", ignored))
-    return profiles;
-  std::map<std::filesystem::path, std::optional<TraceSource>> sources;
+    return std::nullopt;
+  std::vector<std::filesystem::path> databases, texts;
   for (const auto& entry : std::filesystem::directory_iterator(folder, ignored))
     if (entry.is_regular_file(ignored) && has_trace_name(entry.path()))
-      sources[entry.path()] = source_of(entry.path());
-  for (const auto wanted : {TraceSource::nsys, TraceSource::kineto})
-    if (std::any_of(sources.begin(), sources.end(), [&](const auto& file) { return file.second == wanted; }))
-      profiles.source = wanted;
-  if (profiles.source == TraceSource::chrome) return profiles;
-  for (const auto& [file, source] : sources) {
-    if (source == profiles.source)
-      profiles.files.push_back(file);
-    else
-      profiles.others.push_back(file.filename().string());
-  }
-  return profiles;
-}
-
-RunModel read_profiles(const Profiles& profiles) {
-  auto model =
-      profiles.source == TraceSource::kineto ? read_kineto(profiles.files) : read_nsys(profiles.files);
-  if (!profiles.others.empty())
-    model.warnings.push_back(
+      (is_sqlite(entry.path()) ? databases : texts).push_back(entry.path());
+  const auto in_order = [](const auto& a, const auto& b) {
+    return is_before(a.filename().string(), b.filename().string());
+  };
+  std::sort(databases.begin(), databases.end(), in_order);
+  std::sort(texts.begin(), texts.end(), in_order);
+  auto model = read_kineto(texts);
+  auto& others = model ? databases : texts;
+  if (!model && databases.empty()) return std::nullopt;
+  if (!model) model = read_nsys(databases);
+  std::vector<std::string> names;
+  for (const auto& file : others) names.push_back(file.filename().string());
+  if (!names.empty())
+    model->warnings.push_back(
         fmt::format("{} {} left out, because of damage or another format than the other files",
-                    describe_list(profiles.others, 8), profiles.others.size() == 1 ? "is" : "are"));
+                    describe_list(names, 8), names.size() == 1 ? "is" : "are"));
   return model;
 }
 
@@ -190,17 +188,15 @@ void settle_clocks(RunModel& model) {
   }
 }
 
-RunModel read_one_trace(const std::filesystem::path& file, TraceSource source) {
+RunModel run_of_processes(const std::filesystem::path& file, TraceContents contents) {
   RunModel model;
-  model.source = source;
-  TraceCollector collector;
-  auto summary = read_trace(file, collector);
-  model.header = std::move(summary.header);
-  model.events = summary.events;
-  model.damage = std::move(summary.damage);
-  model.warnings.insert(model.warnings.end(), summary.warnings.begin(), summary.warnings.end());
-  model.names = collector.take_names().texts;
-  add_ranks(model, collector.processes());
+  model.source = contents.source;
+  model.header = std::move(contents.summary.header);
+  model.events = contents.summary.events;
+  model.damage = std::move(contents.summary.damage);
+  model.warnings = std::move(contents.summary.warnings);
+  model.names = contents.collector.take_names().texts;
+  add_ranks(model, contents.collector.processes());
   if (model.ranks.empty()) throw CorruptInput("trace " + file.string() + " has no spans of any rank");
   settle_clocks(model);
   return model;
@@ -251,11 +247,11 @@ std::optional<RunModel> recorders_instead(const std::filesystem::path& path, con
 }
 
 RunModel read_trace_file(const std::filesystem::path& file) {
-  const auto source = probe_trace(file);
-  if (source == TraceSource::kineto) return read_kineto({file});
-  if (source == TraceSource::nsys) return read_nsys({file});
-  if (source == TraceSource::horovod) return read_horovod(file);
-  return read_one_trace(file, source);
+  if (is_sqlite(file)) return read_nsys({file});
+  auto contents = read_contents(file);
+  if (contents.source == TraceSource::kineto) return kineto_run(file, std::move(contents));
+  if (contents.source == TraceSource::horovod) return read_horovod(file);
+  return run_of_processes(file, std::move(contents));
 }
 
 // The merged trace is read first. The recorder files are read only if the trace lacks something, because they
@@ -269,7 +265,7 @@ RunModel read_any(const std::filesystem::path& path) {
     model.warnings.emplace_back("there is no merged trace; this report uses the recorder files");
     return model;
   }
-  if (const auto profiles = profiles_in(path); !profiles.files.empty()) return read_profiles(profiles);
+  if (auto profiles = read_profiles(path)) return std::move(*profiles);
   const auto file = trace_in(path);
   try {
     auto model = read_trace_file(file);
@@ -283,6 +279,46 @@ RunModel read_any(const std::filesystem::path& path) {
 }
 
 }  // namespace
+
+TraceContents read_contents(const std::filesystem::path& file) {
+  TraceContents contents;
+  contents.summary = read_trace(file, contents.collector);
+  if (contents.collector.is_uncertain()) {
+    contents.collector = TraceCollector(true);
+    contents.summary = read_trace(file, contents.collector);
+  }
+  contents.source = source_of(contents.summary, contents.collector);
+  return contents;
+}
+
+std::optional<std::int64_t> rank_in_name(const std::filesystem::path& file) {
+  const auto name = file.filename().string();
+  auto at = name.find("rank");
+  if (at == std::string::npos) return std::nullopt;
+  at += 4;
+  if (at < name.size() && (name[at] == '-' || name[at] == '_' || name[at] == '.')) ++at;
+  const auto behind = std::min(name.find_first_not_of("0123456789", at), name.size());
+  return parse_number<std::int32_t>(std::string_view(name).substr(at, behind - at));
+}
+
+bool is_before(std::string_view name, std::string_view other) {
+  const auto digits = [](std::string_view text) {
+    return text.substr(0, std::min(text.find_first_not_of("0123456789"), text.size()));
+  };
+  const auto whole = std::pair(name, other);
+  while (!name.empty() && !other.empty()) {
+    auto a = digits(name), b = digits(other);
+    const bool are_numbers = !a.empty() && !b.empty();
+    if (!are_numbers) a = name.substr(0, 1), b = other.substr(0, 1);
+    name.remove_prefix(a.size());
+    other.remove_prefix(b.size());
+    for (auto* number : {&a, &b})
+      while (are_numbers && number->size() > 1 && number->front() == '0') number->remove_prefix(1);
+    if (a.size() != b.size()) return a.size() < b.size();
+    if (a != b) return a < b;
+  }
+  return name.empty() != other.empty() ? name.empty() : whole.first < whole.second;
+}
 
 RunModel read_run(const std::filesystem::path& path) {
   auto model = read_any(path);

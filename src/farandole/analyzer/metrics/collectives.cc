@@ -116,6 +116,7 @@ class Matcher {
     group.same_name &= match.name == span.name;
     group.first_end = std::min(group.first_end, span.end);
     group.stated_ranks = std::max(group.stated_ranks, span.ranks);
+    match.arrivals_known &= span.arrival_known;
     match.bytes = std::max(match.bytes, span.what.bytes);
     group.bytes_sum += span.what.bytes;
     match.first_arrival = std::min(match.first_arrival, span.start);
@@ -198,6 +199,7 @@ struct Samples {
   Distribution bytes, duration_us, transfer_us;
   bool bytes_known = true;
   double wait_us = 0;
+  double waits = 0;       // Number of parts of which the wait is known.
   std::size_t ranks = 0;  // 0: unknown.
   std::size_t parts = 0;  // Ranks in the trace.
   // Of a rank, whose collectives may be those of one of several communicators.
@@ -233,8 +235,7 @@ CollectiveRow row_of(const std::string& name, const std::string& operation, cons
   row.median_us = samples.duration_us.quantile(0.5);
   row.wait_us = samples.parts < 2 && samples.ranks != 1
                     ? Figure::because(one_rank_of_several)
-                    : Figure::ratio(samples.wait_us, static_cast<double>(samples.duration_us.count()),
-                                    "no rank has it");
+                    : Figure::ratio(samples.wait_us, samples.waits, "the trace has no arrivals");
   row.transfer_us = samples.transfer_us.quantile(0.5);
   row.transfer_p10_us = samples.transfer_us.quantile(0.1);
   row.transfer_p90_us = samples.transfer_us.quantile(0.9);
@@ -291,12 +292,15 @@ std::vector<CollectiveRow> collective_table(const RunModel& run, const Collectiv
       const auto& match = matches.matches[part.match];
       const auto wait = wait_of(match, part);
       auto& samples = *samples_of[part.match];
-      auto& arrivals = samples.arrivals[rank];
-      arrivals.late_us += us(part.start - match.first_arrival);
-      arrivals.last += match.last_rank == rank && match.last_arrival > match.first_arrival ? 1 : 0;
-      ++arrivals.count;
+      if (match.arrivals_known) {
+        auto& arrivals = samples.arrivals[rank];
+        arrivals.late_us += us(part.start - match.first_arrival);
+        arrivals.last += match.last_rank == rank && match.last_arrival > match.first_arrival ? 1 : 0;
+        ++arrivals.count;
+        samples.wait_us += us(wait.end - wait.start);
+        ++samples.waits;
+      }
       samples.duration_us.add(us(part.end - part.start));
-      samples.wait_us += us(wait.end - wait.start);
       samples.transfer_us.add(us(part.end - wait.end));
     }
   std::vector<CollectiveRow> rows;

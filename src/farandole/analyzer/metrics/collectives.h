@@ -27,6 +27,7 @@ struct CollectiveMatch {
   std::uint64_t bytes = 0;
   std::int64_t first_arrival = 0;
   std::int64_t last_arrival = 0;
+  bool arrivals_known = true;  // False: the trace has only the transfer.
 };
 
 // The part of one rank in a match.
@@ -62,9 +63,9 @@ inline Interval wait_of(const CollectiveMatch& match, const CollectivePart& part
 struct CollectiveRow {
   std::string name, operation;
   std::uint64_t count = 0;
-  Figure bytes;            // Median.
-  double median_us = 0;    // Duration on a rank, including waiting.
-  Figure wait_us;          // Mean over ranks; unknown if the run has only one of several ranks.
+  Figure bytes;          // Median.
+  double median_us = 0;  // Duration on a rank, including waiting.
+  Figure wait_us;  // Mean over ranks and known arrivals; unknown if the run has only one of several ranks.
   double transfer_us = 0;  // Median; includes waiting if waiting is unknown.
   double transfer_p10_us = 0, transfer_p90_us = 0;
   Figure algbw_gbps;  // bytes / transfer, without waiting; a lower bound if waiting is unknown.

@@ -164,13 +164,14 @@ void add_pop_efficiencies(RunMetrics& metrics) {
       *figure = Figure::because(metrics.no_compute);
     return;
   }
-  double sum = 0;
+  double mean = 0;
   double most = 0;
-  for (const auto& rank : metrics.ranks) {
-    sum += static_cast<double>(rank.compute);
-    most = std::max(most, static_cast<double>(rank.compute));
-  }
-  const double mean = sum / static_cast<double>(metrics.ranks.size());
+  if (const auto parallel = metrics.fraction(&RankMetrics::compute); parallel.value)
+    mean = *parallel.value * metrics.window_ns();
+  for (const auto& rank : metrics.ranks)  // In unrecorded time, it computes as much as in the rest.
+    if (rank.recorded > 0)
+      most = std::max(
+          most, static_cast<double>(rank.compute) / static_cast<double>(rank.recorded) * metrics.window_ns());
   metrics.parallel_efficiency = Figure::ratio(mean, metrics.window_ns(), empty_window);
   metrics.load_balance = Figure::ratio(mean, most, "no rank computes in the window");
   metrics.communication_efficiency = Figure::ratio(most, metrics.window_ns(), empty_window);

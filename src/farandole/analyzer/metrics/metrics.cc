@@ -53,14 +53,15 @@ IntervalSet kernels_of(const std::vector<CategorySpan>& gpu) {
   return union_of(gpu, {Category::gpu_kernel, Category::communication});
 }
 
-// Times over all GPU work. `window` is in ns; 0 means from the start of the first kernel or copy to the end
-// of the last one.
-GpuTimes gpu_times(std::vector<CategorySpan> gpu, std::int64_t window) {
-  if (window == 0) {
-    const auto work =
-        union_of(gpu, {Category::gpu_kernel, Category::communication, Category::gpu_memcpy}).intervals();
-    if (!work.empty()) window = work.back().end - work.front().start;
-  }
+// From the start of the first kernel or copy to the end of the last one.
+std::int64_t extent_of(const std::vector<CategorySpan>& gpu) {
+  const auto work =
+      union_of(gpu, {Category::gpu_kernel, Category::communication, Category::gpu_memcpy}).intervals();
+  return work.empty() ? 0 : work.back().end - work.front().start;
+}
+
+// Times over all work of one GPU. `window` is in ns.
+GpuTimes gpu_times(const std::vector<CategorySpan>& gpu, std::int64_t window) {
   const auto compute = union_of(gpu, {Category::gpu_kernel});
   const auto kernels = kernels_of(gpu);
   const auto busy = unite(kernels, union_of(gpu, {Category::gpu_memcpy}));
@@ -72,6 +73,12 @@ GpuTimes gpu_times(std::vector<CategorySpan> gpu, std::int64_t window) {
   times.memcpy_only = busy.measure() - times.kernels;
   times.idle = window - busy.measure();
   return times;
+}
+
+void add(const GpuTimes& times, GpuTimes& sum) {
+  for (const auto part : {&GpuTimes::window, &GpuTimes::kernels, &GpuTimes::compute,
+                          &GpuTimes::communication_only, &GpuTimes::memcpy_only, &GpuTimes::idle})
+    sum.*part += times.*part;
 }
 
 void add_phases(const RankModel& rank, Interval window, GpuTimes& times) {
@@ -119,15 +126,46 @@ class StepTiles {
     for (const auto& step : window.steps) bounds_.push_back(step.start);
     bounds_.push_back(window.of_gpu ? window.steps.back().end : window.time.end);
   }
-  void add(const IntervalSet& set, double StepTotals::*part) {
+  void add(const IntervalSet& set, double StepTotals::*part, double weight) {
     const auto measures = measure_between(set, bounds_);
-    for (std::size_t i = 0; i < measures.size(); ++i) totals_[i].*part += static_cast<double>(measures[i]);
+    for (std::size_t i = 0; i < measures.size(); ++i)
+      totals_[i].*part += weight * static_cast<double>(measures[i]);
   }
 
  private:
   std::vector<std::int64_t> bounds_;
   std::vector<StepTotals>& totals_;
 };
+
+// The part of the window that the rank recorded. Another profiler may begin and end at other times on each
+// rank; then the time outside is not idle, but unknown.
+std::int64_t recorded_of(const RankModel& rank, const Window& window) {
+  if (!window.of_gpu) return window.length();
+  return std::max<std::int64_t>(
+      0, std::min(rank.extent.end, window.time.end) - std::max(rank.extent.start, window.time.start));
+}
+
+// Measures one GPU of a rank, or a rank without GPUs, and adds to `metrics` and, with `weight`, to `totals`.
+void measure_device(const std::vector<CategorySpan>& gpu, const IntervalSet& compute,
+                    const IntervalSet& communication, const IntervalSet& waits,
+                    const std::vector<CategorySpan>& pieces, const Window& window, double weight,
+                    RankMetrics& metrics, std::vector<StepTotals>& totals) {
+  const auto overlap = intersect(communication, compute);
+  const auto waiting = intersect(communication, waits);
+  metrics.compute += compute.measure();
+  metrics.communication += communication.measure();
+  metrics.overlap += overlap.measure();
+  metrics.waiting += waiting.measure();
+  const auto shares = share_out(compute, communication, waiting, pieces, metrics.recorded);
+  for (std::size_t i = 0; i < share_count; ++i) metrics.shares[i] += shares[i];
+  if (window.steps.empty()) return;
+  StepTiles tiles(window, totals);
+  tiles.add(compute, &StepTotals::compute, weight);
+  tiles.add(communication, &StepTotals::communication, weight);
+  tiles.add(overlap, &StepTotals::overlap, weight);
+  tiles.add(waiting, &StepTotals::waiting, weight);
+  if (!gpu.empty()) tiles.add(kernels_of(gpu), &StepTotals::kernels, weight);
+}
 
 // Returns all metrics except the lateness, and adds to `totals`, which has one entry per kept step. `waits`:
 // when the collectives of this rank waited for the last rank.
@@ -136,6 +174,8 @@ RankMetrics measure_rank(const RankModel& rank, const Window& window, const Inte
   RankMetrics metrics;
   metrics.rank = rank.rank;
   metrics.host = rank.host;
+  metrics.process = rank.process;
+  metrics.recorded = recorded_of(rank, window);
   const auto pieces = clip(innermost(rank.training()), window.time);
   for (const auto& piece : pieces)
     metrics.phases[static_cast<std::size_t>(phase_of(piece.category))] += piece.end - piece.start;
@@ -143,37 +183,39 @@ RankMetrics measure_rank(const RankModel& rank, const Window& window, const Inte
   metrics.last_end = last_end_of(rank, window);
   metrics.training_waits = union_of(pieces, {Category::wait, Category::communication}).intervals();
 
-  const auto gpu = clip(rank.gpu(), window.time);
-  const bool has_kernels = !union_of(gpu, {Category::gpu_kernel}).intervals().empty();
-  auto compute = union_of(pieces, {Category::forward, Category::backward, Category::optimizer});
-  if (has_kernels) compute = union_of(gpu, {Category::gpu_kernel});
-  auto communication = union_of(gpu, {Category::communication});
-  if (communication.intervals().empty()) communication = collectives_of(rank, window.time);
-  if (!gpu.empty()) {
-    metrics.gpu = gpu_times(gpu, window.of_gpu ? 0 : window.length());
-    add_phases(rank, window.time, *metrics.gpu);
-  }
+  const auto all = clip(rank.gpu(), window.time);
+  const bool has_kernels = !union_of(all, {Category::gpu_kernel}).intervals().empty();
+  const bool has_collectives = !union_of(all, {Category::communication}).intervals().empty();
+  if (!all.empty()) metrics.gpu.emplace();
+  const auto count = static_cast<std::int64_t>(std::max<std::size_t>(rank.packed_gpu.size(), 1));
+  const auto measure_one = [&](std::int64_t device) {
+    const auto gpu = clip(rank.gpu_of(device), window.time);
+    if (metrics.gpu) {
+      const auto times = gpu_times(gpu, window.of_gpu ? extent_of(all) : window.length());
+      add(times, *metrics.gpu);
+      if (count > 1) metrics.devices.emplace_back(device, times);
+    }
+    measure_device(
+        gpu,
+        has_kernels ? union_of(gpu, {Category::gpu_kernel})
+                    : union_of(pieces, {Category::forward, Category::backward, Category::optimizer}),
+        has_collectives ? union_of(gpu, {Category::communication}) : collectives_of(rank, window.time), waits,
+        pieces, window, 1 / static_cast<double>(count), metrics, totals);
+  };
+  for (const auto& [device, streams] : rank.packed_gpu) measure_one(device);
+  if (rank.packed_gpu.empty()) measure_one(0);
+  if (metrics.gpu) add_phases(rank, window.time, *metrics.gpu);
 
-  const auto overlap = intersect(communication, compute);
-  const auto waiting = intersect(communication, waits);
-  metrics.compute = compute.measure();
-  metrics.communication = communication.measure();
-  metrics.overlap = overlap.measure();
+  for (const auto part :
+       {&RankMetrics::compute, &RankMetrics::communication, &RankMetrics::overlap, &RankMetrics::waiting})
+    metrics.*part /= count;
+  for (auto& share : metrics.shares) share /= count;
   metrics.exposed = metrics.communication - metrics.overlap;
-  metrics.waiting = waiting.measure();
   metrics.transfer = metrics.communication - metrics.waiting;
-  metrics.shares = share_out(compute, communication, waiting, pieces, window.length());
   const auto share = [&](Share which) { return metrics.shares[static_cast<std::size_t>(which)]; };
   metrics.other =
       share(Share::data) + share(Share::checkpoint) + share(Share::evaluation) + share(Share::other);
   metrics.idle = share(Share::idle);
-  if (window.steps.empty()) return metrics;
-  StepTiles tiles(window, totals);
-  tiles.add(compute, &StepTotals::compute);
-  tiles.add(communication, &StepTotals::communication);
-  tiles.add(overlap, &StepTotals::overlap);
-  tiles.add(waiting, &StepTotals::waiting);
-  if (metrics.gpu) tiles.add(kernels_of(gpu), &StepTotals::kernels);
   return metrics;
 }
 
@@ -288,6 +330,7 @@ std::string why_no_compute(const RunModel& run, const RunMetrics& metrics) {
                      "the program records no phases (forward, backward, optimizer), so useful compute is "
                      "unknown; ") +
                      remedy(Topic::record_phases, metrics.kind);
+  if (!run.hidden_compute.empty()) return run.hidden_compute;
   const bool some = any_rank([](const RankMetrics& rank) { return rank.compute > 0; });
   if (run.source == TraceSource::horovod) return "a Horovod timeline does not record what the ranks compute";
   return some ? "" : "the trace has neither GPU kernels nor spans of forward, backward and optimizer";
@@ -295,6 +338,7 @@ std::string why_no_compute(const RunModel& run, const RunMetrics& metrics) {
 
 std::string why_no_gpu(const RunModel& run) {
   if (run.source == TraceSource::horovod) return "a Horovod timeline does not record GPU kernels";
+  if (!run.hidden_compute.empty()) return run.hidden_compute;
   if (run.source == TraceSource::kineto)
     return "the trace has no GPU kernels; nothing ran on GPUs, or the profiler did not record them";
   if (!run.facts.device) return "the trace has no GPU kernels, and there is no run.json with the device";
@@ -313,7 +357,9 @@ std::size_t count_nodes(const RunModel& run) {
 }
 
 Figure mean_fraction(double sum_ns, const RunMetrics& metrics) {
-  return Figure::ratio(sum_ns / static_cast<double>(metrics.ranks.size()), metrics.window_ns(), empty_window);
+  double recorded = 0;
+  for (const auto& rank : metrics.ranks) recorded += static_cast<double>(rank.recorded);
+  return Figure::ratio(sum_ns, recorded, empty_window);
 }
 
 bool is_known(const RunMetrics& metrics, std::int64_t RankMetrics::*part, double ns) {
@@ -330,14 +376,14 @@ Figure RunMetrics::fraction(std::int64_t RankMetrics::*part) const {
     return Figure::because(no_waiting);
   const bool across = part == &RankMetrics::waiting || part == &RankMetrics::transfer;
   double sum = 0;
-  double count = 0;
+  double recorded = 0;
   for (const auto& rank : ranks) {
     if (across && !rank.clock_known && !no_alignment.empty()) continue;
     sum += static_cast<double>(rank.*part);
-    ++count;
+    recorded += static_cast<double>(rank.recorded);
   }
   if (!is_known(*this, part, sum)) return Figure::because(no_compute);
-  return Figure::ratio(sum / std::max(count, 1.0), window_ns(), empty_window);
+  return Figure::ratio(sum, recorded, empty_window);
 }
 
 Figure RunMetrics::phase_fraction(std::size_t phase) const {

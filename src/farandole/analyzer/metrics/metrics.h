@@ -45,11 +45,13 @@ struct GpuShares {
   std::array<double, phase_count> by_phase{};
 };
 
-// Nanoseconds in the window. compute + communication - overlap + other + idle = window; exposed
-// = communication - overlap.
+// Nanoseconds in the window. compute + communication - overlap + other + idle = recorded; exposed
+// = communication - overlap. If a rank has several GPUs, its times are means over them.
 struct RankMetrics {
   int rank = 0;
   std::string host;
+  std::string process;             // Which process or GPU it is; "" if the trace has ranks.
+  std::int64_t recorded = 0;       // The part of the window that this rank recorded.
   bool clock_known = true;         // False: the trace records that the clock could not be aligned.
   std::int64_t compute = 0;        // |U|
   std::int64_t communication = 0;  // |M|
@@ -61,7 +63,8 @@ struct RankMetrics {
   std::int64_t transfer = 0;
   PhaseTimes phases{};
   Shares shares{};
-  std::optional<GpuTimes> gpu;
+  std::optional<GpuTimes> gpu;                             // Sums over its GPUs.
+  std::vector<std::pair<std::int64_t, GpuTimes>> devices;  // If it has several GPUs, each of them.
   // For each kept step, from the end of the previous kept step to its end.
   std::vector<PhaseTimes> step_phases;
   // For each kept step with a collective: the latest arrival relative to the first rank, and the kept step.
@@ -116,7 +119,7 @@ struct RunMetrics {
   double hours() const { return window_ns() * 1e-9 / 3600 * static_cast<double>(size()); }
 
   double window_ns() const { return static_cast<double>(window.length()); }
-  // Mean over ranks of a part of the window, from 0 to 1; unknown if the window is empty. Waiting and
+  // Mean over ranks of a part of what they recorded, from 0 to 1; unknown if the window is empty. Waiting and
   // transfer use only ranks with known clocks. If compute is unknown, figures that depend on it, and phases
   // without spans, are unknown too.
   Figure fraction(std::int64_t RankMetrics::*part) const;

@@ -58,7 +58,7 @@ void PackedCollectives::append(const CollectiveSpan& span) {
   append_signed(bytes_, std::int64_t{span.what.sequence} - last_.what.sequence);
   append_signed(bytes_, std::int64_t{span.what.communicator} - last_.what.communicator);
   append_varint(bytes_, span.what.bytes);
-  append_varint(bytes_, span.ranks);
+  append_varint(bytes_, std::uint64_t{span.ranks} << 1 | (span.arrival_known ? 1 : 0));
   append_varint(bytes_, span.name);
   append_varint(bytes_, span.operation);
   last_ = span;
@@ -77,29 +77,28 @@ void PackedCollectives::unpack(std::vector<CollectiveSpan>& into) const {
     span.what.sequence = static_cast<std::uint32_t>(span.what.sequence + take_signed(at));
     span.what.communicator = static_cast<std::uint16_t>(span.what.communicator + take_signed(at));
     span.what.bytes = take_varint(at);
-    span.ranks = static_cast<std::uint32_t>(take_varint(at));
+    const auto ranks = take_varint(at);
+    span.ranks = static_cast<std::uint32_t>(ranks >> 1);
+    span.arrival_known = (ranks & 1) != 0;
     span.name = static_cast<std::uint32_t>(take_varint(at));
     span.operation = static_cast<std::uint32_t>(take_varint(at));
     into.push_back(span);
   }
 }
 
-bool ThreadSpans::is_inside_phase(const CategorySpan& span) const {
-  if (span.start < last_start_) return false;
-  return std::any_of(open_.begin(), open_.end(), [&](const CategorySpan& around) {
-    return around.end > span.start && around.category != Category::step && around.category != Category::other;
-  });
-}
-
-void ThreadSpans::add(const CategorySpan& span) {
+void ThreadSpans::add(const CategorySpan& span, bool keep_all) {
   ++seen_;
   // The spans are out of order, so the enclosing spans are unknown.
-  if (span.start < last_start_) open_.clear();
+  if (span.start < last_start_) {
+    open_.clear();
+    is_unordered_ = true;
+  }
   last_start_ = span.start;
   while (!open_.empty() && open_.back().end <= span.start) open_.pop_back();
   if (!open_.empty() && span.end <= open_.back().end) {
     const bool same = span.category == open_.back().category && span.category != Category::step;
-    if (same || span.category == Category::other) return;
+    has_left_out_ |= same && !keep_all;
+    if ((same && !keep_all) || span.category == Category::other) return;
   }
   kept_.append(span);
   open_.push_back(span);

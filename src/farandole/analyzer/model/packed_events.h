@@ -20,7 +20,8 @@ struct CollectiveSpan {
   bool matchable = false;  // It has a sequence number.
   std::uint32_t name = 0;  // Name and operation are indices into RunModel::names.
   std::uint32_t operation = 0;
-  std::uint32_t ranks = 0;  // Ranks of its communicator; 0 if the trace does not record it.
+  std::uint32_t ranks = 0;    // Ranks of its communicator; 0 if the trace does not record it.
+  bool arrival_known = true;  // False: `start` is when the transfer began.
 };
 
 // Spans in the order of their addition, about five bytes each. An end must not be before its start.
@@ -59,9 +60,10 @@ class PackedCollectives {
 // one span per phase.
 class ThreadSpans {
  public:
-  void add(const CategorySpan& span);
-  // Returns whether a kept span other than a step encloses a span that would be added next.
-  bool is_inside_phase(const CategorySpan& span) const;
+  void add(const CategorySpan& span, bool keep_all = false);
+  // Returns whether a span was left out that may change innermost(), because spans came out of order and the
+  // innermost span around it was unknown.
+  bool is_uncertain() const { return is_unordered_ && has_left_out_; }
   std::uint64_t seen() const { return seen_; }
   const PackedSpans& kept() const { return kept_; }
   void shrink() { kept_.shrink(); }
@@ -71,6 +73,8 @@ class ThreadSpans {
   std::vector<CategorySpan> open_;  // Kept spans around the last one, the innermost last.
   std::int64_t last_start_ = INT64_MIN;
   std::uint64_t seen_ = 0;
+  bool is_unordered_ = false;
+  bool has_left_out_ = false;
 };
 
 }  // namespace farandole

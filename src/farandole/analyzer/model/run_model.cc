@@ -63,16 +63,24 @@ std::vector<CollectiveSpan> RankModel::gradients() const {
 
 std::vector<CategorySpan> RankModel::gpu() const {
   std::vector<CategorySpan> spans;
-  for (std::size_t phase = 0; phase <= phase_count; ++phase) {
-    const auto part = gpu_launched_in(phase);
-    spans.insert(spans.end(), part.begin(), part.end());
-  }
-  return by_start(std::move(spans));
+  for (const auto& [device, streams] : packed_gpu)
+    for (const auto& stream : streams)
+      for (const auto& packed : stream) packed.unpack(spans);
+  return shifted(by_start(std::move(spans)), shift_ns);
+}
+
+std::vector<CategorySpan> RankModel::gpu_of(std::int64_t device) const {
+  std::vector<CategorySpan> spans;
+  if (const auto found = packed_gpu.find(device); found != packed_gpu.end())
+    for (const auto& stream : found->second)
+      for (const auto& packed : stream) packed.unpack(spans);
+  return shifted(by_start(std::move(spans)), shift_ns);
 }
 
 std::vector<CategorySpan> RankModel::gpu_launched_in(std::size_t phase) const {
   std::vector<CategorySpan> spans;
-  for (const auto& packed : packed_gpu) packed[phase].unpack(spans);
+  for (const auto& [device, streams] : packed_gpu)
+    for (const auto& stream : streams) stream[phase].unpack(spans);
   return shifted(by_start(std::move(spans)), shift_ns);
 }
 
@@ -127,7 +135,7 @@ void align_by_collectives(RunModel& run) {
   for (std::size_t i = 1; i < run.ranks.size(); ++i) {
     const auto ends = ends_of(run.ranks[i]);
     std::vector<double> differences;
-    if (ends.size() == reference.size())
+    if (ends.size() == reference.size() || (run.ranks[i].has_sequences && run.ranks.front().has_sequences))
       for (const auto& [key, end] : ends)
         if (const auto other = reference.find(key); other != reference.end())
           differences.push_back(static_cast<double>(other->second - end));

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -58,7 +59,11 @@ struct RankModel {
   Interval extent{INT64_MAX, INT64_MIN};  // From the first start to the last end of the events below.
   PackedSpans packed_training;
   std::vector<PackedCollectives> packed_collectives;
-  std::vector<GpuSpans> packed_gpu;
+  std::map<std::int64_t, std::vector<GpuSpans>> packed_gpu;  // By device.
+  std::string process;  // Which process or GPU it is, as another program's trace identifies it.
+  // The collectives have the numbers that the program gave them, so that those of two captures
+  // can be matched.
+  bool has_sequences = true;
   // Remaining clock error after the alignment; nullopt if the clock of this rank could not be aligned.
   std::optional<double> clock_residual_us = 0.0;
   ResourceCounters resources;
@@ -74,6 +79,7 @@ struct RankModel {
   std::vector<CollectiveSpan> gradients() const;
   // Kernels are gpu_kernel, kernels of NCCL are communication, and copies are gpu_memcpy. Ordered by start.
   std::vector<CategorySpan> gpu() const;
+  std::vector<CategorySpan> gpu_of(std::int64_t device) const;
   // phase_count stands for an unknown phase.
   std::vector<CategorySpan> gpu_launched_in(std::size_t phase) const;
 };
@@ -89,7 +95,8 @@ struct RunModel {
   bool clocks_stated = true;     // The trace records its clock error.
   std::vector<std::string> names;
   std::uint64_t events = 0;
-  std::string damage;  // Why the trace ends early; "" if it does not.
+  std::string damage;          // Why the trace ends early; "" if it does not.
+  std::string hidden_compute;  // Why the trace does not show what the ranks compute; "" if nothing hides it.
   std::vector<std::string> warnings;
 
   // Returns the number of ranks of the run, from run.json or else from the trace. The trace may have only
@@ -103,7 +110,8 @@ ProgramKind kind_of_program(const RunModel& run);
 
 // Shifts every rank to the clock of the first one by the ends of collectives, which all ranks leave at nearly
 // the same time. The remaining error is stored as each rank's clock_residual_us. It is nullopt for ranks
-// without common collectives; their steps are only placed beside those of the first rank.
+// without common collectives, and for those with another number of collectives if the program did not number
+// them; their steps are only placed beside those of the first rank.
 void align_by_collectives(RunModel& run);
 
 }  // namespace farandole

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -42,7 +43,7 @@ struct ForeignMeaning {
   bool ignored = false;  // See is_ignored().
   Category category = Category::other;
   std::optional<std::int64_t> step = std::nullopt;
-  bool only_outermost = false;      // The category counts only if no other phase encloses the span.
+  bool is_operator = false;         // The category counts only if no other phase encloses the span.
   std::string_view operation = {};  // Operation of a collective that a host thread executes: "all_reduce".
 };
 
@@ -68,7 +69,7 @@ ForeignMeaning meaning_of_operator(std::string_view name) {
   if (name.starts_with("autograd::engine::evaluate_function: ") ||
       name.starts_with("torch.distributed.ddp.reducer::"))
     return {.category = Category::backward};
-  if (name.starts_with("aten::")) return {.category = Category::forward, .only_outermost = true};
+  if (name.starts_with("aten::")) return {.category = Category::forward, .is_operator = true};
   return {};
 }
 
@@ -83,29 +84,89 @@ Category phase_of_annotation(std::string_view name) {
   return Category::other;
 }
 
-// Returns true for events that repeat other events, and for calls of the GPU driver.
+template <std::size_t n>
+bool is_one_of(std::string_view text, const std::array<std::string_view, n>& all) {
+  return std::find(all.begin(), all.end(), text) != all.end();
+}
+
+// Calls of the runtime or driver of an accelerator: "cuda_runtime", "xpu_runtime", "Runtime" of PyTorch 1.8.
+bool is_runtime(std::string_view category) {
+  return category.ends_with("_runtime") || category.ends_with("_driver") || category == "Runtime";
+}
+
+// Returns true for events that repeat other events.
 bool is_ignored(std::string_view category) {
-  static constexpr std::array<std::string_view, 9> ignored = {
-      "cuda_runtime", "gpu_user_annotation", "python_function",
-      "cuda_driver",  "cuda_sync",           "overhead",
-      "Runtime",      "privateuse1_runtime", "Trace"};
-  return std::find(ignored.begin(), ignored.end(), category) != ignored.end();
+  static constexpr std::array<std::string_view, 7> ignored = {"gpu_user_annotation",
+                                                              "python_function",
+                                                              "cuda_sync",
+                                                              "cuda_event",
+                                                              "overhead",
+                                                              "mtia_insight",
+                                                              "Trace"};
+  return is_one_of(category, ignored);
+}
+
+bool is_of_kineto(std::string_view category) {
+  static constexpr std::array<std::string_view, 17> known = {
+      "cpu_op",   "user_annotation", "gpu_user_annotation",
+      "kernel",   "gpu_memcpy",      "gpu_memset",
+      "ac2g",     "python_function", "fwdbwd",
+      "Operator", "Kernel",          "Memcpy",
+      "Memset",   "cuda_sync",       "cpu_instant_event",
+      "hpu_op",   "mtia_ccp_events"};
+  return is_one_of(category, known) || is_runtime(category);
+}
+
+// Whether the host gave work to an accelerator in this call. A profiler itself waits for devices, even if the
+// program does not use them.
+bool is_launch(std::string_view name) {
+  return contains(name, "Launch") || contains(name, "launch") || contains(name, "Memcpy") ||
+         contains(name, "memcpy") || contains(name, "Memset");
+}
+bool is_of_device(std::string_view operator_name) {
+  static constexpr std::array<std::string_view, 7> prefixes = {
+      "nccl:", "rccl:", "hccl:", "xccl:", "aten::cudnn_", "aten::_cudnn", "aten::miopen_"};
+  return std::any_of(prefixes.begin(), prefixes.end(),
+                     [&](std::string_view prefix) { return operator_name.starts_with(prefix); });
+}
+
+// Work of an accelerator: kernels, or copies. Devices other than GPUs have categories of their own
+// ("mtia_ccp_events"), but only work of a device has a stream.
+std::optional<Category> device_work(const TraceSpan& span) {
+  const auto category = span.category_text;
+  if (category == "kernel" || category == "Kernel") return Category::gpu_kernel;
+  if (contains(category, "memcpy") || contains(category, "Memcpy") || contains(category, "memset") ||
+      contains(category, "Memset"))
+    return Category::gpu_memcpy;
+  if (contains(category, "kernel")) return Category::gpu_kernel;
+  if (!span.message.stream && category != "mtia_ccp_events") return std::nullopt;
+  const bool copies = !span.message.direction.empty() || span.name.starts_with("dma") ||
+                      contains(span.name, "memcpy") || contains(span.name, "Memcpy");
+  return copies ? Category::gpu_memcpy : Category::gpu_kernel;
 }
 
 // Maps a span whose category is not one of Farandole's, such as those of PyTorch's profiler: kernels, copies,
 // operators, ProfilerStep#, its annotations, Gloo's collectives.
 ForeignMeaning meaning_of(const TraceSpan& span) {
   const auto category = span.category_text;
-  if (category == "kernel" || category == "Kernel") return {.category = Category::gpu_kernel};
-  if (category == "gpu_memset" || category == "Memcpy" || category == "Memset")
-    return {.category = Category::gpu_memcpy};
-  if (is_ignored(category)) return {.ignored = true};
+  const bool is_operator = category == "cpu_op" || category == "Operator";  // of PyTorch up to 1.11
+  if (!is_operator && category != "user_annotation") {
+    if (is_ignored(category) || is_runtime(category)) return {.ignored = true};
+    if (const auto work = device_work(span)) return {.category = *work};
+  }
   if (const auto operation = operation_on_host(span.name); !operation.empty())
     return {.category = Category::communication, .operation = operation};
-  if (category == "cpu_op") return meaning_of_operator(span.name);
   if (const auto step = number_behind(span.name, "ProfilerStep#"))
     return {.category = Category::step, .step = step};
-  return {.category = phase_of_annotation(span.name)};
+  if (const auto phase = phase_of_annotation(span.name); phase != Category::other) return {.category = phase};
+  return is_operator ? meaning_of_operator(span.name) : ForeignMeaning{};
+}
+
+// Begins of spans that Horovod writes. With its cache of responses, most operations are not negotiated.
+bool is_of_horovod(std::string_view name) {
+  static constexpr std::array<std::string_view, 6> known = {"ALLREDUCE", "ALLGATHER",     "BROADCAST",
+                                                            "ALLTOALL",  "REDUCESCATTER", "ADASUM"};
+  return name.starts_with("NEGOTIATE_") || is_one_of(name, known);
 }
 
 // Returns whether the name is that of a kernel of NCCL, RCCL or MSCCL, or of our own for ranks that
@@ -163,7 +224,8 @@ void include(Interval& extent, std::int64_t start, std::int64_t end) {
 CollectedThread* training_thread(std::map<std::int64_t, CollectedThread>& threads) {
   CollectedThread* best = nullptr;
   const auto weight = [](const CollectedThread& thread) {
-    return std::tuple(thread.name == "training", thread.steps.size(), thread.spans.seen());
+    return std::tuple(thread.name == "training", thread.steps.size(),
+                      thread.spans.seen() + thread.operators.seen());
   };
   for (auto& [tid, thread] : threads)
     if (best == nullptr || weight(thread) > weight(*best)) best = &thread;
@@ -185,26 +247,51 @@ std::vector<StepSpan> each_step_once(std::vector<StepSpan> steps) {
   return once;
 }
 
-// Other profilers do not number collectives. They are counted within each process group.
-PackedCollectives numbered(const std::map<std::int64_t, CollectedThread>& threads) {
+// Other profilers may not number collectives (`sequence` is then `no_sequence`), and a replayed CUDA graph
+// has the same numbers again. In a process group with such collectives, all are counted. Returns whether
+// none was counted.
+constexpr std::uint32_t no_sequence = UINT32_MAX;
+bool number(const std::map<std::int64_t, CollectedThread>& threads, PackedCollectives& packed) {
   std::vector<CollectiveSpan> spans;
   for (const auto& [tid, thread] : threads) thread.unnumbered.unpack(spans);
-  std::stable_sort(spans.begin(), spans.end(),
-                   [](const CollectiveSpan& a, const CollectiveSpan& b) { return a.start < b.start; });
-  std::map<std::uint16_t, std::uint32_t> next;
-  PackedCollectives packed;
+  std::stable_sort(spans.begin(), spans.end(), [](const CollectiveSpan& a, const CollectiveSpan& b) {
+    return std::tuple(a.start, a.end, a.what.bytes) < std::tuple(b.start, b.end, b.what.bytes);
+  });
+  std::map<std::uint16_t, std::uint32_t> next;  // Of groups that are counted.
+  std::set<std::pair<std::uint16_t, std::uint32_t>> known;
+  for (const auto& span : spans)
+    if (span.matchable && (span.what.sequence == no_sequence ||
+                           !known.emplace(span.what.communicator, span.what.sequence).second))
+      next[span.what.communicator] = 0;
   for (auto& span : spans) {
-    if (span.matchable) span.what.sequence = next[span.what.communicator]++;
+    if (const auto counted = next.find(span.what.communicator); span.matchable && counted != next.end())
+      span.what.sequence = counted->second++;
     packed.append(span);
   }
-  return packed;
+  return next.empty() && !spans.empty();
+}
+
+// Operators are a phase where no phase covers them, also if an annotation does.
+void add_operators(const ThreadSpans& operators, PackedSpans& training) {
+  std::vector<CategorySpan> spans, own;
+  operators.kept().unpack(own);
+  if (own.empty()) return;
+  training.unpack(spans);
+  for (const auto& span : own) spans.push_back({span.start, span.end, Category::other});
+  const auto gaps = intervals_of(innermost(std::move(spans)), Category::other);
+  const auto category = own.front().category;
+  const auto times = intersect(intervals_of(own, category), gaps);
+  for (const auto& time : times.intervals()) training.append({time.start, time.end, category});
 }
 
 }  // namespace
 
+bool CollectedThread::has_gpu() const {
+  return std::any_of(gpu.begin(), gpu.end(), [](const PackedSpans& part) { return part.size() > 0; });
+}
+
 bool CollectedThread::has_spans() const {
-  return spans.seen() > 0 ||
-         std::any_of(gpu.begin(), gpu.end(), [](const PackedSpans& part) { return part.size() > 0; });
+  return spans.seen() > 0 || operators.seen() > 0 || has_gpu();
 }
 
 bool CollectedProcess::has_spans() const {
@@ -236,8 +323,16 @@ CollectedThread& TraceCollector::thread_of(std::int64_t pid, std::int64_t tid) {
   return *last_;
 }
 
-bool TraceCollector::wants(std::string_view category) const {
+bool TraceCollector::wants(std::string_view category) {
+  origin_.is_kineto |= is_of_kineto(category);
   return !is_ignored(category);
+}
+
+bool TraceCollector::is_uncertain() const {
+  return std::any_of(processes_.begin(), processes_.end(), [](const auto& process) {
+    return std::any_of(process.second.threads.begin(), process.second.threads.end(),
+                       [](const auto& thread) { return thread.second.spans.is_uncertain(); });
+  });
 }
 
 void TraceCollector::process(const TraceProcess& event) {
@@ -252,6 +347,7 @@ void TraceCollector::thread(const TraceThread& event) {
 }
 
 void TraceCollector::begin(const TraceSpan& event) {
+  origin_.is_horovod |= event.category_text.empty() && is_of_horovod(event.name);
   auto& thread = thread_of(event.pid, event.tid);
   if (thread.open.size() >= max_open) return;
   thread.open.push_back(event);
@@ -277,6 +373,11 @@ void TraceCollector::end(std::int64_t pid, std::int64_t tid, std::int64_t time_n
 }
 
 void TraceCollector::gpu_span(const TraceSpan& event, CollectedThread& thread) {
+  // CUPTI writes 0 if the device did not report the times.
+  if (event.start_ns <= 0 && event.duration_ns == 0) {
+    ++origin_.untimed;
+    return;
+  }
   const auto end = event.start_ns + event.duration_ns;
   const bool collective = event.category == Category::gpu_kernel &&
                           (is_collective_kernel(event.name) || !event.message.collective.empty() ||
@@ -302,6 +403,10 @@ void TraceCollector::unnumbered_collective(const TraceSpan& event, std::string_v
   scratch_.assign(message.process_group);
   if (event.category == Category::communication)
     scratch_.append(operation).append(std::to_string(what.bytes));
+  else if (operation.starts_with("send") || operation.starts_with("recv"))
+    scratch_.append(" send and receive");  // Two ranks take part, and they have numbers of their own.
+  const auto sequence = message.sequence.value_or(no_sequence);
+  what.sequence = sequence < no_sequence ? static_cast<std::uint32_t>(sequence) : no_sequence;
   const auto communicator = communicator_id(scratch_);
   what.communicator = static_cast<std::uint16_t>(std::min<std::uint32_t>(communicator, UINT16_MAX));
   const auto ranks = std::min<std::uint64_t>(message.ranks.value_or(0), UINT32_MAX);
@@ -336,15 +441,20 @@ void TraceCollector::span(const TraceSpan& event) {
   if (event.category != Category::other || event.category_text == name_of(Category::other))
     return take(event);
   const auto meaning = meaning_of(event);
+  if (!origin_.uses_device)
+    origin_.uses_device = is_runtime(event.category_text) ? is_launch(event.name) : is_of_device(event.name);
   if (meaning.ignored) return;
   auto meant = event;
   meant.category = meaning.category;
   if (meaning.step) meant.step = meaning.step;
   auto& thread = thread_of(event.pid, event.tid);
   const CategorySpan as_span{event.start_ns, event.start_ns + event.duration_ns, meaning.category};
-  if (meaning.only_outermost && thread.spans.is_inside_phase(as_span)) meant.category = Category::other;
+  if (meaning.is_operator) {
+    thread.operators.add(as_span);
+    return include(thread.extent, as_span.start, as_span.end);
+  }
   if (meaning.operation.empty()) return take(meant);
-  thread.spans.add(as_span);
+  thread.spans.add(as_span, keep_all_);
   include(thread.collectives_extent, as_span.start, as_span.end);
   unnumbered_collective(meant, meaning.operation, thread);
 }
@@ -354,7 +464,7 @@ void TraceCollector::take(const TraceSpan& event) {
   if (event.category == Category::gpu_kernel || event.category == Category::gpu_memcpy)
     return gpu_span(event, thread);
   const auto end = event.start_ns + event.duration_ns;
-  thread.spans.add({event.start_ns, end, event.category});
+  thread.spans.add({event.start_ns, end, event.category}, keep_all_);
   include(thread.extent, event.start_ns, end);
   if (event.category == Category::step && event.step)
     thread.steps.push_back({*event.step, event.start_ns, end});
@@ -376,6 +486,7 @@ RankModel rank_model_of(int rank, CollectedProcess& process) {
   model.resources = process.resources;
   if (auto* training = training_thread(process.threads)) {
     model.packed_training = training->spans.kept();
+    add_operators(training->operators, model.packed_training);
     model.packed_training.shrink();
     model.steps = each_step_once(std::move(training->steps));
     model.extent = training->extent;
@@ -391,12 +502,11 @@ RankModel rank_model_of(int rank, CollectedProcess& process) {
     collectives.shrink();
     if (collectives.size() > 0) model.packed_collectives.push_back(std::move(collectives));
     for (auto& part : thread.gpu) part.shrink();
-    if (std::any_of(thread.gpu.begin(), thread.gpu.end(),
-                    [](const PackedSpans& part) { return part.size() > 0; }))
-      model.packed_gpu.push_back(std::move(thread.gpu));
+    if (thread.has_gpu()) model.packed_gpu[thread.device].push_back(std::move(thread.gpu));
     include(model.extent, thread.collectives_extent.start, thread.collectives_extent.end);
   }
-  if (model.packed_collectives.empty()) model.packed_collectives.push_back(numbered(process.threads));
+  if (model.packed_collectives.empty())
+    model.has_sequences = number(process.threads, model.packed_collectives.emplace_back());
   process.threads.clear();
   return model;
 }

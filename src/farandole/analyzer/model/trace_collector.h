@@ -33,14 +33,24 @@ class RunNames {
   std::unordered_map<std::string, std::uint32_t> texts_, communicators_;
 };
 
+// What the events tell of their origin.
+struct TraceOrigin {
+  bool is_kineto = false;  // Some event has a category that only PyTorch's profiler uses.
+  bool is_horovod = false;
+  bool uses_device = false;   // The host gave work to an accelerator.
+  std::uint64_t untimed = 0;  // Work of devices without a time, which is left out.
+};
+
 struct CollectedThread {
   std::string name;
   ThreadSpans spans;
+  ThreadSpans operators;  // Of PyTorch; they are phases only where no other phase encloses them.
   std::vector<StepSpan> steps;
   PackedCollectives collectives;
   PackedCollectives parts;      // Parts without a collective event of their own.
   PackedCollectives gradients;  // Instants at which gradients were ready.
   GpuSpans gpu;
+  std::int64_t device = 0;  // Set by the reader if the process has several GPUs.
   // Collectives as other profilers record them: kernels, and those of Gloo on the host.
   PackedCollectives unnumbered;
   std::vector<TraceSpan> open;  // Begun by a separate event; without texts.
@@ -49,6 +59,7 @@ struct CollectedThread {
   Interval collectives_extent{INT64_MAX, INT64_MIN};  // Of collectives, parts and GPU work.
 
   bool has_spans() const;
+  bool has_gpu() const;
 };
 
 struct CollectedProcess {
@@ -60,10 +71,13 @@ struct CollectedProcess {
   bool has_spans() const;
 };
 
-// Metadata may come before or after the spans.
+// Metadata may come before or after the spans, and spans in any order.
 class TraceCollector : public TraceVisitor {
  public:
-  bool wants(std::string_view category) const override;
+  // `keep_all`: spans that are left out only if the spans come in order are kept.
+  explicit TraceCollector(bool keep_all = false) : keep_all_(keep_all) {}
+
+  bool wants(std::string_view category) override;
   void process(const TraceProcess& event) override;
   void thread(const TraceThread& event) override;
   void span(const TraceSpan& event) override;
@@ -73,6 +87,9 @@ class TraceCollector : public TraceVisitor {
   void counter(const TraceCounter& event) override;
 
   std::map<std::int64_t, CollectedProcess>& processes() { return processes_; }
+  const TraceOrigin& origin() const { return origin_; }
+  // True if the order of the spans made it necessary to read the trace again and keep all.
+  bool is_uncertain() const;
   CollectedNames take_names() { return {std::move(texts_), std::move(communicator_names_)}; }
 
  private:
@@ -83,6 +100,8 @@ class TraceCollector : public TraceVisitor {
   void gpu_span(const TraceSpan& event, CollectedThread& thread);
   void unnumbered_collective(const TraceSpan& event, std::string_view operation, CollectedThread& thread);
 
+  bool keep_all_;
+  TraceOrigin origin_;
   std::map<std::int64_t, CollectedProcess> processes_;
   std::unordered_map<std::string, std::uint32_t> ids_;
   std::vector<std::string> texts_;

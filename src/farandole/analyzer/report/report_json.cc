@@ -318,7 +318,12 @@ Json critical_path_json(const RunReport& run) {
 
 Json rank_json(const RankMetrics& rank, const RunMetrics& metrics) {
   Json json = {{"rank", rank.rank}, {"host", text_or(rank.host, no_host)}};
+  if (!rank.process.empty()) json["process"] = rank.process;
   json.update(times_json({&rank}, metrics, "no GPU kernels of this rank"));
+  for (const auto& [device, times] : rank.devices) {
+    json["gpus"].push_back(gpu_json({&times}));
+    json["gpus"].back()["device"] = device;
+  }
   for (std::size_t i = 0; i < phase_count; ++i)
     json["phases_s"][std::string(phase_names[i])] = json_of(metrics.phase_seconds(rank, i));
   return json;

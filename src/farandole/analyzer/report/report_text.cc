@@ -13,6 +13,7 @@ namespace {
 constexpr std::size_t max_rank_rows = 16;  // Of more ranks, the latest eight are shown.
 constexpr std::size_t max_collective_rows = 8;
 constexpr std::size_t max_path_ranks = 3;
+constexpr std::size_t max_named_processes = 8;
 constexpr std::size_t max_outliers = 5;
 constexpr double bar_columns = 26;
 
@@ -178,6 +179,7 @@ class RunText {
                      metrics_.nodes > 0
                          ? fmt::format(" on {} node{}", metrics_.nodes, metrics_.nodes > 1 ? "s" : "")
                          : ""));
+    processes();
     if (facts.started || facts.ended)
       line("time", facts.started.value_or("?") + " to " + facts.ended.value_or("?") +
                        (facts.exit_code ? fmt::format(", exit code {}", *facts.exit_code) : "") +
@@ -195,6 +197,19 @@ class RunText {
       line("", fmt::format("communication {} = serialisation {} × transfer {}",
                            percent(metrics_.communication_efficiency), percent(metrics_.serialisation),
                            percent(metrics_.transfer_efficiency)));
+  }
+
+  // Which process or GPU each rank is, if another program's trace has only these.
+  void processes() {
+    std::vector<std::string> named;
+    std::size_t all = 0;
+    for (const auto& rank : metrics_.ranks) {
+      if (rank.process.empty()) continue;
+      if (++all <= max_named_processes) named.push_back(fmt::format("rank {}: {}", rank.rank, rank.process));
+    }
+    if (all > named.size())
+      named.push_back(fmt::format("{} more, which --format json lists", all - named.size()));
+    if (all > 0) line("", fmt::format("{}", fmt::join(named, "; ")));
   }
 
   void steps() {
@@ -272,7 +287,7 @@ class RunText {
     if (metrics_.window.length() <= 0) return;
     section("Where the time goes", "from 100 % of the ranks' time down to useful compute");
     if (!metrics_.no_compute.empty()) {
-      text_ += "  unknown: " + wrapped(metrics_.no_compute, 2) + "\n";
+      text_ += "  " + wrapped("unknown: " + metrics_.no_compute, 2) + "\n";
       return;
     }
     double left = 1;

@@ -95,8 +95,16 @@ Table gpu_table(const RunMetrics& metrics, const std::vector<const RankMetrics*>
                {"idle", "/gpu/idle", share}},
               2,
               Json::array()};
-  for (const auto* rank : ranks)
+  for (const auto* rank : ranks) {
     if (rank->gpu) table.rows.push_back(rank_json(*rank, metrics));
+    for (const auto& [device, times] : rank->devices) {
+      auto of_device = *rank;
+      of_device.gpu = times;
+      of_device.devices.clear();
+      table.rows.push_back(rank_json(of_device, metrics));
+      table.rows.back()["rank"] = fmt::format("{}: GPU {}", rank->rank, device);
+    }
+  }
   return table;
 }
 

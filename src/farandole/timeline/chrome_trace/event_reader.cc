@@ -5,6 +5,8 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <functional>
+#include <type_traits>
 #include <utility>
 
 #include "farandole/base/text/json.h"
@@ -143,22 +145,23 @@ class JsonCursor {
     return {begin, static_cast<std::size_t>(at - begin)};
   }
   std::int64_t integer(const char* name) {
-    const bool negative = next() == '-';
-    if (negative) ++at_;
-    const std::uint64_t magnitude = digits(name, " is not an integer of 64 bits");
-    if (magnitude > INT64_MAX) damaged(name, " is not an integer of 64 bits");
-    const auto value = static_cast<std::int64_t>(magnitude);
-    return negative ? -value : value;
+    return number(name, " is not an integer of 64 bits", [&]() -> std::optional<std::int64_t> {
+      const bool negative = *at_ == '-';
+      if (negative) ++at_;
+      const auto magnitude = digits();
+      if (!magnitude || *magnitude > INT64_MAX) return std::nullopt;
+      const auto value = static_cast<std::int64_t>(*magnitude);
+      return negative ? -value : value;
+    });
   }
   std::uint64_t count(const char* name) {
-    next();
-    return digits(name, " is not a count of 64 bits");
+    return number(name, " is not a count of 64 bits", [&] { return digits(); });
   }
   std::int64_t time(const char* name) {
-    next();
-    const auto ns = nanoseconds_of(at_);
-    if (ns && *ns <= max_time_ns && *ns >= -max_time_ns && ends_value(*at_)) return *ns;
-    damaged(name, " is not a time that 64 bits hold");
+    return number(name, " is not a time that 64 bits hold", [&]() -> std::optional<std::int64_t> {
+      const auto ns = nanoseconds_of(at_);
+      return ns && *ns <= max_time_ns && *ns >= -max_time_ns ? ns : std::nullopt;
+    });
   }
 
   // Passes over a value of any type, and returns it.
@@ -217,15 +220,23 @@ class JsonCursor {
 
   static bool ends_value(char c) { return c == ',' || c == '}' || c <= ' ' || c == ']'; }
 
+  // Calls `read` at a number. Some programs write numbers as texts.
+  template <class Read>
+  typename std::invoke_result_t<Read>::value_type number(const char* name, const char* why, Read read) {
+    const bool is_text = skip('"');
+    const auto value = read();
+    if (!value || !(is_text ? *at_ == '"' : ends_value(*at_))) damaged(name, why);
+    if (is_text) ++at_;
+    return *value;
+  }
   // Reads a number of up to 19 digits.
-  std::uint64_t digits(const char* name, const char* why) {
+  std::optional<std::uint64_t> digits() {
     constexpr std::ptrdiff_t most = 19;
     const char* at = at_;
     std::uint64_t value = 0;
     for (; is_digit(*at); ++at) value = 10 * value + static_cast<std::uint64_t>(*at - '0');
     const auto count = at - std::exchange(at_, at);
-    if (count == 0 || count > most || !ends_value(*at)) damaged(name, why);
-    return value;
+    return count > 0 && count <= most ? std::optional(value) : std::nullopt;
   }
 
   const char* at_;
@@ -233,16 +244,23 @@ class JsonCursor {
   bool has_escapes_ = false;  // in the text that was passed last; or characters outside of ASCII
 };
 
-// Other programs identify some processes and threads by texts. These events contain nothing that is used
-// here. Returns false for a text.
-bool read_identity(JsonCursor& json, const char* name, std::int64_t& target) {
+// Other programs identify some processes and threads by texts: "4242", "stream 7". A text that is no number
+// gets a negative number, which depends on nothing else, and is returned.
+std::string_view read_identity(JsonCursor& json, const char* name, bool& present, std::int64_t& target) {
   const char c = json.next();
-  const bool is_number = c == '-' || is_digit(c);
-  if (is_number)
+  present = c == '-' || is_digit(c) || c == '"';
+  if (!present) return json.skip_value().substr(0, 0);
+  if (c != '"') {
     target = json.integer(name);
-  else
-    json.skip_value();
-  return is_number;
+    return {};
+  }
+  const auto text = json.text();
+  if (const auto number = parse_number<std::int64_t>(text)) {
+    target = *number;
+    return {};
+  }
+  target = -1 - static_cast<std::int64_t>(std::hash<std::string_view>{}(text) >> 2);
+  return text;
 }
 
 // Other programs use these keys for their own purposes, so values of another type are ignored.
@@ -254,7 +272,9 @@ void take_if(JsonCursor& json, std::string_view& target) {
 }
 template <class Number>
 void take_if(JsonCursor& json, std::optional<Number>& target) {
-  if (const auto value = parse_number<Number>(json.skip_value())) target = value;
+  auto text = json.skip_value();
+  if (text.size() > 2 && text.front() == '"') text = text.substr(1, text.size() - 2);
+  if (const auto value = parse_number<Number>(text)) target = value;
 }
 
 // The number of elements of tensors with these shapes: 10 for [[2,3],[4]] and for the list
@@ -288,8 +308,7 @@ void take_first(JsonCursor& json, std::string_view& target) {
   });
 }
 
-// Events of PyTorch's profiler whose many arguments are not needed. In these events, the arguments come
-// after category and name.
+// Events of PyTorch's profiler whose many arguments are not needed.
 constexpr std::array<std::string_view, 7> with_idle_args = {
     "cpu_op", "cuda_runtime", "cuda_driver", "python_function", "ac2g", "fwdbwd", "gpu_user_annotation"};
 
@@ -319,6 +338,12 @@ void read_rare_argument(JsonCursor& json, EventFields& fields) {
     take_if(json, fields.span.message.dtype);
   else if (json.key("Process Group Name"))
     take_if(json, fields.span.message.process_group);
+  else if (json.key("Seq"))
+    take_if(json, fields.span.message.sequence);
+  else if (json.key("stream"))
+    take_if(json, fields.span.message.stream);
+  else if (json.key("direction"))
+    take_if(json, fields.span.message.direction);
   else if (json.key("Group size") || json.key("ranks"))
     take_if(json, fields.span.message.ranks);
   else if (is_of_library && json.key("Input Dims"))
@@ -374,7 +399,8 @@ bool is_flow(char kind) {
 
 void EventFields::clear() {
   kind = 0;
-  has_pid = has_tid = has_start = has_duration = named_thread = unwanted = false;
+  has_pid = has_tid = has_start = has_duration = unwanted = false;
+  pid_text = {};
   span.category = Category::other;
   span.category_text = span.name = span.operation = {};
   span.step.reset();
@@ -411,6 +437,8 @@ const char* EventReader::read(const char* text) {
   fields_.clear();
   if (!unescaped_.empty()) unescaped_.clear();
   const TraceCategory* category = nullptr;  // before the event has named it
+  const char* args = nullptr;               // that came before what they depend on
+  bool has_name = false;
   JsonCursor json(text, unescaped_);
   json.read_object([&] {
     if (json.key("ph")) {
@@ -424,10 +452,9 @@ const char* EventReader::read(const char* text) {
       fields_.span.duration_ns = json.time("dur");
       fields_.has_duration = true;
     } else if (json.key("pid")) {
-      fields_.has_pid = read_identity(json, "pid", fields_.span.pid);
+      fields_.pid_text = read_identity(json, "pid", fields_.has_pid, fields_.span.pid);
     } else if (json.key("tid")) {
-      fields_.has_tid = read_identity(json, "tid", fields_.span.tid);
-      fields_.named_thread = !fields_.has_tid;
+      read_identity(json, "tid", fields_.has_tid, fields_.span.tid);
     } else if (json.key("cat")) {
       fields_.span.category_text = json.text("cat");
       category = &category_named(fields_.span.category_text);
@@ -435,14 +462,28 @@ const char* EventReader::read(const char* text) {
       fields_.unwanted |= fields_.kind == 'X' && !category->wanted;
     } else if (json.key("name")) {
       fields_.span.name = json.text("name");
+      has_name = true;
     } else if (json.key("args")) {
-      read_args(json, category != nullptr ? *category : category_named(""), fields_);
+      if (fields_.kind != 0 && has_name && (category != nullptr || fields_.kind != 'X')) {
+        read_args(json, category != nullptr ? *category : category_named(""), fields_);
+      } else {
+        json.next();
+        args = json.at();
+        json.skip_value();
+      }
     } else {
       json.skip_member();
     }
     return !fields_.unwanted;
   });
-  return json.at();
+  const char* const behind = json.at();
+  if (category == nullptr) category = &category_named("");
+  fields_.unwanted |= fields_.kind == 'X' && !category->wanted;
+  if (args != nullptr && !fields_.unwanted) {
+    json.go_back(args);
+    read_args(json, *category, fields_);
+  }
+  return behind;
 }
 
 std::optional<std::int64_t> nanoseconds_of(const char*& text) {

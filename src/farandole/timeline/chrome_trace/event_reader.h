@@ -25,7 +25,7 @@ struct EventFields {
   char kind = 0;
   TraceSpan span;  // without `collective` and `bytes`
   bool has_pid = false, has_tid = false, has_start = false, has_duration = false;
-  bool named_thread = false;  // tid is a text
+  std::string_view pid_text;  // if a text identifies the process, whose pid is then negative
   // The visitor does not want the event, so fields after kind and category were not read.
   bool unwanted = false;
 
@@ -54,8 +54,8 @@ class EventReader {
  public:
   static constexpr std::size_t padding = 32;
 
-  // The visitor is asked once which categories it wants.
-  explicit EventReader(const TraceVisitor& visitor) : visitor_(visitor) {}
+  // The visitor is asked at least once about each category whether it wants it.
+  explicit EventReader(TraceVisitor& visitor) : visitor_(visitor) {}
 
   // Reads the object that begins at `text`. A byte 0 must follow the text, and `padding` bytes
   // must be readable. Returns the position behind the object.
@@ -69,7 +69,7 @@ class EventReader {
  private:
   const TraceCategory& category_named(std::string_view text);
 
-  const TraceVisitor& visitor_;
+  TraceVisitor& visitor_;
   EventFields fields_;
   std::array<TraceCategory, 64> categories_;
   std::deque<std::string> unescaped_;  // the event's texts that had escapes

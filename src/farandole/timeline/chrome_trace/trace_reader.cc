@@ -3,11 +3,13 @@
 #include <cmath>
 #include <cstdint>
 #include <string>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include "farandole/base/error.h"
 #include "farandole/base/text/json.h"
+#include "farandole/base/text/parse_number.h"
 #include "farandole/timeline/chrome_trace/event_reader.h"
 #include "farandole/timeline/chrome_trace/trace_scanner.h"
 
@@ -21,11 +23,15 @@ TraceHeader trace_header(const std::string& other_data, const std::string& distr
   TraceHeader header;
   const auto take = [](const Json& object, const char* key, std::optional<std::int64_t>& target) {
     const auto found = object.find(key);
-    if (found != object.end() && found->is_number_integer()) target = found->get<std::int64_t>();
+    if (found == object.end()) return;
+    if (found->is_number_integer()) target = found->get<std::int64_t>();
+    if (found->is_string()) target = parse_number<std::int64_t>(found->get_ref<const std::string&>());
   };
   if (const auto json = try_parse_json(distributed_info); json.is_object()) {
     take(json, "rank", header.kineto_rank);
     take(json, "world_size", header.kineto_world_size);
+    if (const auto found = json.find("backend"); found != json.end() && found->is_string())
+      header.kineto_backend = found->get<std::string>();
   }
   if (other_data.empty()) return header;
   const auto json = try_parse_json(other_data);
@@ -69,18 +75,15 @@ bool visit(EventFields& fields, TraceVisitor& visitor) {
   TraceSpan& span = fields.span;
   switch (fields.kind) {
     case 'X':
-      if (fields.named_thread) return false;
       require(fields.has_duration, "dur");
       if (span.duration_ns < 0) throw EventDamage{"dur is negative"};
       visitor.span(span_of(fields));
       return true;
     case 'B':
-      if (fields.named_thread) return false;
       span.duration_ns = 0;
       visitor.begin(span_of(fields));
       return true;
     case 'E':
-      if (fields.named_thread) return false;
       require(fields.has_start, "ts");
       visitor.end(span.pid, fields.has_tid ? span.tid : 0, span.start_ns);
       return true;
@@ -134,6 +137,9 @@ class Reader {
 
  private:
   void take_event() {
+    const auto& fields = reader_.fields();
+    if (!fields.pid_text.empty() && !fields.unwanted && named_.insert(fields.span.pid).second)
+      visitor_.process({fields.span.pid, fields.pid_text, {}, {}});
     if (!visit(reader_.fields(), visitor_)) ++summary_.unused;
     ++summary_.events;
   }
@@ -179,6 +185,7 @@ class Reader {
   TraceVisitor& visitor_;
   EventReader reader_;
   TraceSummary summary_;
+  std::unordered_set<std::int64_t> named_;  // processes that texts identify
   std::string first_damage_;
 };
 

@@ -22,12 +22,13 @@ struct TraceHeader {
   std::vector<std::optional<double>> clock_residual_us;
 
   std::optional<std::int64_t> kineto_rank, kineto_world_size;  // PyTorch's "distributedInfo"
+  std::string kineto_backend;
 };
 
 // Texts are valid only during the call. Times are on the trace's clock, within ±2^61 ns (73 years).
 // Units: nanoseconds.
 struct TraceProcess {
-  std::int64_t pid = 0;
+  std::int64_t pid = 0;  // negative if the trace identifies the process by a text
   std::string_view name;
   std::optional<std::int64_t> rank;
   std::string_view host;
@@ -38,10 +39,11 @@ struct TraceThread {
   std::string_view name;
 };
 // What PyTorch's profiler records about a collective: about NCCL's kernels and Gloo's annotations. `ranks` is
-// also the size of the communicator of a program's own MPI call.
+// also the size of the communicator of a program's own MPI call. Only work of a device has a stream, and only
+// copies have a direction.
 struct TraceMessage {
-  std::string_view collective, dtype, process_group;
-  std::optional<std::uint64_t> elements, ranks;
+  std::string_view collective, dtype, process_group, direction;
+  std::optional<std::uint64_t> elements, ranks, sequence, stream;
 };
 struct TraceSpan {
   std::int64_t pid = 0;
@@ -77,7 +79,7 @@ class TraceVisitor {
  public:
   virtual ~TraceVisitor() = default;
   // Spans of categories that are not wanted may be skipped.
-  virtual bool wants([[maybe_unused]] std::string_view category) const { return true; }
+  virtual bool wants([[maybe_unused]] std::string_view category) { return true; }
   virtual void process(const TraceProcess&) {}
   virtual void thread(const TraceThread&) {}
   virtual void span(const TraceSpan&) {}

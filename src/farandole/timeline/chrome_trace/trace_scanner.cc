@@ -64,6 +64,11 @@ bool TraceWindow::refill() {
 }
 
 TraceScanner::TraceScanner(const std::filesystem::path& file) : window_(file) {
+  constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
+  while (window_.size() < byte_order_mark.size() && window_.refill()) {
+  }
+  if (std::string_view(window_.data(), window_.size()).starts_with(byte_order_mark))
+    window_.consume(byte_order_mark.size());
   if (!skip_space()) {
     const auto why = window_.damage().empty() ? "is empty" : "holds nothing readable: " + window_.damage();
     throw CorruptInput("trace " + file.string() + " " + why);
