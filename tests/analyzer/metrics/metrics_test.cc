@@ -165,6 +165,35 @@ TEST(Metrics, PutGpuWorkDownToThePhaseThatLaunchedIt) {
   EXPECT_EQ(gpu.by_phase[static_cast<std::size_t>(Phase::optimizer)], 0);
 }
 
+// Four-byte buckets that a thread beside the training thread reduces one after the other: compute hides them
+// up to the last one. A slow network is on the path from the time at which compute no longer hides it.
+TEST(Metrics, HaveNoTransferOnThePathThatComputeHides) {
+  for (const bool slow : {false, true}) {
+    TraceBuilder trace(2);
+    for (int step = 0; step < 20; ++step)
+      for (int rank = 0; rank < 2; ++rank) {
+        const auto t = step * 100 * ms, end = slow ? t + 100 * ms : t + 81 * ms;
+        trace.step(rank, step, t, t + 100 * ms);
+        trace.span(rank, 0, "forward", t, t + 30 * ms);
+        trace.span(rank, 0, "backward", t + 30 * ms, t + 80 * ms);
+        trace.span(rank, 0, "wait", t + 80 * ms, end);
+        if (!slow) trace.span(rank, 0, "optimizer", end, t + 100 * ms);
+        const auto buckets = slow ? 7 : 50;
+        for (int bucket = 0; bucket < buckets; ++bucket) {
+          const auto from = slow ? t + (30 + 10 * bucket) * ms : t + (31 + bucket) * ms;
+          trace.collective(rank, 1, step * buckets + bucket, from, from + (slow ? 10 : 1) * ms, 4);
+        }
+      }
+    const TemporaryFolder folder;
+    trace.write_run(folder / "run", {});
+    const auto run = read_run(folder / "run");
+    const auto metrics = measure(run);
+    const auto path = find_critical_path(run, metrics);
+    EXPECT_DOUBLE_EQ(*metrics.transfer_efficiency.value, slow ? 0.8 : 0.99);
+    EXPECT_EQ(path.transfer, 18 * (slow ? 20 : 1) * ms);
+  }
+}
+
 TEST(Metrics, MatchCollectivesAgainAfterARestart) {
   auto trace = even_trace(4);
   for (int step = 2; step < 6; ++step) {  // resumes from step 2; sequence numbers begin anew
