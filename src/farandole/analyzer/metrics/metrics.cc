@@ -83,7 +83,7 @@ void add_phases(const RankModel& rank, Interval window, GpuTimes& times) {
 
 // Assigns to each part the time that no earlier part has taken, so that the sum is the window.
 Shares share_out(const IntervalSet& compute, const IntervalSet& communication, const IntervalSet& waits,
-                 const std::vector<CategorySpan>& pieces, std::int64_t window) {
+                 const IntervalSet& copies, const std::vector<CategorySpan>& pieces, std::int64_t window) {
   Shares shares{};
   IntervalSet taken = compute;
   const auto take = [&](Share share, const IntervalSet& part) {
@@ -94,6 +94,7 @@ Shares share_out(const IntervalSet& compute, const IntervalSet& communication, c
   shares[static_cast<std::size_t>(Share::compute)] = compute.measure();
   take(Share::waiting, waits);
   take(Share::transfer, communication);
+  take(Share::copies, copies);
   take(Share::data, intervals_of(pieces, Category::data));
   take(Share::checkpoint, intervals_of(pieces, Category::checkpoint));
   take(Share::evaluation, intervals_of(pieces, Category::evaluation));
@@ -102,6 +103,20 @@ Shares share_out(const IntervalSet& compute, const IntervalSet& communication, c
        union_of(pieces, {Category::other, Category::forward, Category::backward, Category::optimizer}));
   shares[static_cast<std::size_t>(Share::idle)] = window - taken.measure();
   return shares;
+}
+
+// The wait for a core is known as a sum only. It lengthens what the training thread does, first of all its
+// compute; on GPUs, the compute is not on this thread.
+void take_core_wait(std::int64_t ns, bool of_gpu, Shares& shares) {
+  for (const auto from :
+       {Share::compute, Share::other, Share::data, Share::checkpoint, Share::evaluation, Share::idle}) {
+    if (from == Share::compute && of_gpu) continue;
+    auto& part = shares[static_cast<std::size_t>(from)];
+    const auto taken = std::min(ns, part);
+    part -= taken;
+    shares[static_cast<std::size_t>(Share::core)] += taken;
+    ns -= taken;
+  }
 }
 
 std::int64_t last_end_of(const RankModel& rank, const Window& window) {
@@ -119,9 +134,13 @@ class StepTiles {
     for (const auto& step : window.steps) bounds_.push_back(step.start);
     bounds_.push_back(window.of_gpu ? window.steps.back().end : window.time.end);
   }
-  void add(const IntervalSet& set, double StepTotals::*part) {
+  // If only a sum of `counted` ns of the set counts, it is spread over the set.
+  void add(const IntervalSet& set, double StepTotals::*part, std::optional<std::int64_t> counted = {}) {
     const auto measures = measure_between(set, bounds_);
-    for (std::size_t i = 0; i < measures.size(); ++i) totals_[i].*part += static_cast<double>(measures[i]);
+    const auto all = set.measure();
+    const double scale = counted && all > 0 ? static_cast<double>(*counted) / static_cast<double>(all) : 1;
+    for (std::size_t i = 0; i < measures.size(); ++i)
+      totals_[i].*part += scale * static_cast<double>(measures[i]);
   }
 
  private:
@@ -144,9 +163,8 @@ RankMetrics measure_rank(const RankModel& rank, const Window& window, const Inte
   metrics.training_waits = union_of(pieces, {Category::wait, Category::communication}).intervals();
 
   const auto gpu = clip(rank.gpu(), window.time);
-  const bool has_kernels = !union_of(gpu, {Category::gpu_kernel}).intervals().empty();
   auto compute = union_of(pieces, {Category::forward, Category::backward, Category::optimizer});
-  if (has_kernels) compute = union_of(gpu, {Category::gpu_kernel});
+  if (!gpu.empty()) compute = union_of(gpu, {Category::gpu_kernel});
   auto communication = union_of(gpu, {Category::communication});
   if (communication.intervals().empty()) communication = collectives_of(rank, window.time);
   if (!gpu.empty()) {
@@ -156,20 +174,26 @@ RankMetrics measure_rank(const RankModel& rank, const Window& window, const Inte
 
   const auto overlap = intersect(communication, compute);
   const auto waiting = intersect(communication, waits);
-  metrics.compute = compute.measure();
   metrics.communication = communication.measure();
   metrics.overlap = overlap.measure();
   metrics.exposed = metrics.communication - metrics.overlap;
   metrics.waiting = waiting.measure();
   metrics.transfer = metrics.communication - metrics.waiting;
-  metrics.shares = share_out(compute, communication, waiting, pieces, window.length());
+  metrics.shares = share_out(compute, communication, waiting, union_of(gpu, {Category::gpu_memcpy}), pieces,
+                             window.length());
+  take_core_wait(rank.resources.core_wait.between(window.time), !gpu.empty(), metrics.shares);
+  metrics.core_wait_known = rank.resources.core_wait.known();
+  metrics.cores.assign(rank.resources.cores.begin(), rank.resources.cores.end());
+  metrics.idle_cores = rank.resources.idle_cores;
   const auto share = [&](Share which) { return metrics.shares[static_cast<std::size_t>(which)]; };
-  metrics.other =
-      share(Share::data) + share(Share::checkpoint) + share(Share::evaluation) + share(Share::other);
+  metrics.compute = share(Share::compute);
+  metrics.core_wait = share(Share::core);
+  metrics.other = share(Share::copies) + share(Share::data) + share(Share::checkpoint) +
+                  share(Share::evaluation) + share(Share::other) + share(Share::core);
   metrics.idle = share(Share::idle);
   if (window.steps.empty()) return metrics;
   StepTiles tiles(window, totals);
-  tiles.add(compute, &StepTotals::compute);
+  tiles.add(compute, &StepTotals::compute, metrics.compute);
   tiles.add(communication, &StepTotals::communication);
   tiles.add(overlap, &StepTotals::overlap);
   tiles.add(waiting, &StepTotals::waiting);
@@ -288,7 +312,7 @@ std::string why_no_compute(const RunModel& run, const RunMetrics& metrics) {
                      "the program records no phases (forward, backward, optimizer), so useful compute is "
                      "unknown; ") +
                      remedy(Topic::record_phases, metrics.kind);
-  const bool some = any_rank([](const RankMetrics& rank) { return rank.compute > 0; });
+  const bool some = any_rank([](const RankMetrics& rank) { return rank.compute > 0 || rank.gpu; });
   if (run.source == TraceSource::horovod) return "a Horovod timeline does not record what the ranks compute";
   return some ? "" : "the trace has neither GPU kernels nor spans of forward, backward and optimizer";
 }
