@@ -7,3 +7,5 @@ set_tests_properties(doctor.copies PROPERTIES LABELS random)
 # Jobs as users run them. Their verdicts depend on times; therefore they do not run beside other
 # jobs or with sanitizers.
 set_tests_properties(doctor.runs PROPERTIES LABELS program RUN_SERIAL TRUE)
+# It includes the namespace farandole::testing, which hides ::testing in the other files of a unity build.
+set_source_files_properties(doctor/injected_causes_test.cc PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)

@@ -105,6 +105,8 @@ TEST(StatusOfSubmission, IsWhatSlurmSaysUntilItsLauncherCame) {
   write_job(run / "launch/job.json", job);
   EXPECT_EQ(slurm_says("JobState=RUNNING", run / "job.sbatch").state, State::finished);
   ::setenv("PATH", path.c_str(), 1);
+}
+
 // Whoever can write into a run directory must not control the terminal of whoever looks at it.
 TEST_F(StatusOfRun, HasNoControlCharacters) {
   job.message = "a\x1b[2J\n  state       finished";

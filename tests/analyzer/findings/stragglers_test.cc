@@ -52,7 +52,7 @@ TEST(Stragglers, NameAnInjectedStraggler) {
   EXPECT_EQ(stragglers[0].pattern, LatePattern::chronic);
   EXPECT_EQ(stragglers[0].phase, "backward");
   EXPECT_DOUBLE_EQ(stragglers[0].lateness_ms, 200);
-  EXPECT_THAT(verdict_of(metrics, stragglers),
+  EXPECT_THAT(verdict_of(metrics, stragglers, find_wait_causes(metrics)),
               HasSubstr("Rank 1 (node1) is 200.0 ms late in most steps, delayed in backward"));
   const auto findings = findings_of(metrics, stragglers, find_wait_causes(metrics));
   ASSERT_FALSE(findings.empty());
@@ -96,7 +96,7 @@ TEST(Stragglers, ClaimNothingBelowTheClocksResidual) {
   const auto metrics = measure_trace(straggling_trace(21, 150'000));
   EXPECT_DOUBLE_EQ(metrics.clock_floor_ms, 300);
   EXPECT_TRUE(find_stragglers(metrics).empty());
-  EXPECT_THAT(verdict_of(metrics, {}), HasSubstr("No rank stands out"));
+  EXPECT_THAT(verdict_of(metrics, {}, find_wait_causes(metrics)), HasSubstr("No rank stands out"));
 }
 
 TEST(Stragglers, DoNotCallAllLateBecauseOneIsEarly) {

@@ -165,6 +165,80 @@ TEST(Metrics, PutGpuWorkDownToThePhaseThatLaunchedIt) {
   EXPECT_EQ(gpu.by_phase[static_cast<std::size_t>(Phase::optimizer)], 0);
 }
 
+// Kernels run 60 ms behind the host and fill the time from the first to the last one.
+TraceBuilder partly_recorded(int steps, int first, int last, bool in_time = false, int idle = -1) {
+  TraceBuilder trace(1);
+  for (int step = 0; step < steps; ++step) {
+    const std::int64_t t = step * 100 * ms, begin = t + (in_time ? 4 : 60) * ms;
+    trace.step(0, step, t, t + 100 * ms);
+    trace.span(0, 0, "forward", t, t + 100 * ms);
+    if (step >= first && step <= last && step != idle)
+      for (int kernel = 0; kernel < 4; ++kernel)
+        trace.span(0, 2, "gpu_kernel", begin + kernel * 25 * ms, begin + (kernel * 25 + 24) * ms, {}, "gemm");
+  }
+  return trace;
+}
+
+TEST(Metrics, AreThoseOfTheStepsWithRecordedGpuWork) {
+  struct PartCase {
+    int first, last;
+    std::int64_t kept_first, kept_last;
+    bool in_time = false;
+  };
+  for (const auto& [first, last, kept_first, kept_last, in_time] :
+       std::vector<PartCase>{{10, 20, 11, 20},
+                             {10, 20, 10, 20, true},
+                             {7, 7, 8, 8},
+                             {7, 7, 7, 7, true},
+                             {0, 2, 1, 2},
+                             {3, 39, 4, 39}}) {
+    const auto metrics = measure_trace(partly_recorded(40, first, last, in_time), {{"device", "cuda"}});
+    expect_identities(metrics);
+    EXPECT_TRUE(metrics.window.of_part);
+    EXPECT_EQ(metrics.window.step_numbers.front(),
+              std::max<std::int64_t>(kept_first, kept_first < 4 && last > 3 ? 4 : 0));
+    EXPECT_EQ(metrics.window.step_numbers.back(), kept_last);
+    EXPECT_GT(gpu_shares(metrics)->utilization, in_time ? 0.9 : 0.5) << first;
+    EXPECT_THAT(metrics.warnings,
+                Contains(HasSubstr("recorded in a part of the run; all figures are those of step")));
+  }
+  const auto metrics = measure_trace(partly_recorded(40, 0, 39), {{"device", "cuda"}});
+  EXPECT_FALSE(metrics.window.of_part);
+  EXPECT_EQ(metrics.window.warmup_steps, 4);
+  // A step in the middle in which the GPU does nothing is recorded.
+  EXPECT_FALSE(measure_trace(partly_recorded(40, 0, 39, true, 20), {{"device", "cuda"}}).window.of_part);
+  EXPECT_DOUBLE_EQ(gpu_shares(measure_trace(partly_recorded(40, 10, 20)))->utilization, 0.96);
+}
+
+// Four-byte buckets that a thread beside the training thread reduces one after the other: compute hides them
+// up to the last one. A slow network is on the path from the time at which compute no longer hides it.
+TEST(Metrics, HaveNoTransferOnThePathThatComputeHides) {
+  for (const bool slow : {false, true}) {
+    TraceBuilder trace(2);
+    for (int step = 0; step < 20; ++step)
+      for (int rank = 0; rank < 2; ++rank) {
+        const auto t = step * 100 * ms, end = slow ? t + 100 * ms : t + 81 * ms;
+        trace.step(rank, step, t, t + 100 * ms);
+        trace.span(rank, 0, "forward", t, t + 30 * ms);
+        trace.span(rank, 0, "backward", t + 30 * ms, t + 80 * ms);
+        trace.span(rank, 0, "wait", t + 80 * ms, end);
+        if (!slow) trace.span(rank, 0, "optimizer", end, t + 100 * ms);
+        const auto buckets = slow ? 7 : 50;
+        for (int bucket = 0; bucket < buckets; ++bucket) {
+          const auto from = slow ? t + (30 + 10 * bucket) * ms : t + (31 + bucket) * ms;
+          trace.collective(rank, 1, step * buckets + bucket, from, from + (slow ? 10 : 1) * ms, 4);
+        }
+      }
+    const TemporaryFolder folder;
+    trace.write_run(folder / "run", {});
+    const auto run = read_run(folder / "run");
+    const auto metrics = measure(run);
+    const auto path = find_critical_path(run, metrics);
+    EXPECT_DOUBLE_EQ(*metrics.transfer_efficiency.value, slow ? 0.8 : 0.99);
+    EXPECT_EQ(path.transfer, 18 * (slow ? 20 : 1) * ms);
+  }
+}
+
 TEST(Metrics, MatchCollectivesAgainAfterARestart) {
   auto trace = even_trace(4);
   for (int step = 2; step < 6; ++step) {  // resumes from step 2; sequence numbers begin anew

@@ -7,7 +7,11 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <tuple>
+#include <utility>
 
+#include "farandole/analyzer/findings/core_sharing.h"
+#include "farandole/analyzer/model/interval.h"
 #include "farandole/base/run/remedies.h"
 
 namespace farandole {
@@ -17,7 +21,7 @@ constexpr const char* check_nodes = "check the nodes for other load, clock frequ
 
 // The description of a loss, and advice.
 struct LossTexts {
-  const char* text;
+  std::string text;
   const char* title;
   std::string change;
 };
@@ -26,9 +30,15 @@ struct LossTexts {
 std::array<LossTexts, share_count> loss_texts(ProgramKind kind) {
   return {{
       {"", "", ""},
+      {"waiting for a core", "Ranks wait for a core",
+       "give each rank cores of its own (srun --cpus-per-task and --cpu-bind=cores, mpirun --bind-to core), or "
+       "start fewer ranks and threads"},
       {"waiting for ranks that arrive late at collectives", "Ranks wait for each other", check_nodes},
       {"communication that does not overlap with compute", "Communication is exposed",
        fmt::format("{} or {}", remedy(Topic::change_buckets, kind), remedy(Topic::send_less, kind))},
+      {"copies from, to and within GPUs, while no kernel runs", "Copies delay the GPUs",
+       "keep the data on the GPU, copy from pinned memory, and copy the next batch on a stream of its own while "
+       "kernels run"},
       {"loading data", "Data loading delays training",
        "prepare samples on another thread, or keep them in memory"},
       {"writing checkpoints", "Checkpoints delay training", remedy(Topic::save_less, kind)},
@@ -40,20 +50,41 @@ std::array<LossTexts, share_count> loss_texts(ProgramKind kind) {
   }};
 }
 
+// Describes the collectives of a step if they are many and small: "64 of 4.1 kB in a step".
+std::string small_collectives(const RunMetrics& metrics) {
+  const auto steps = metrics.window.steps.size();
+  const auto& matches = metrics.matches.matches;
+  if (steps == 0 || matches.size() < 8 * steps) return "";
+  std::vector<double> bytes;
+  for (const auto& match : matches) bytes.push_back(static_cast<double>(match.bytes));
+  const double median = quantile(std::move(bytes), 0.5);
+  if (median > 256 << 10) return "";
+  return fmt::format("{:.0f} of {:.1f} kB in a step",
+                     static_cast<double>(matches.size()) / static_cast<double>(steps), median * 1e-3);
+}
+
 LossTexts texts_of(Share share, const RunMetrics& metrics) {
   auto texts = loss_texts(metrics.kind)[static_cast<std::size_t>(share)];
   if (share == Share::other && metrics.no_gpu.empty())
     return {
         "time in which the GPUs are idle while their processes work", "GPUs wait for the host",
         "use larger batches, CUDA graphs, fewer and larger kernels, and no synchronization within a step"};
+  if (share == Share::idle && metrics.no_gpu.empty()) texts.text = "time in which the GPUs are idle";
+  if (const auto small = share == Share::transfer ? small_collectives(metrics) : ""; !small.empty()) {
+    texts.text += fmt::format(", in small collectives ({})", small);
+    texts.title = "Communication of small buckets is exposed";
+    if (metrics.kind != ProgramKind::fit)
+      texts.change = fmt::format("use larger buckets ({})", remedy(Topic::set_buckets, metrics.kind));
+  }
+  if (share == Share::core) texts.text += ": " + find_core_sharing(metrics).who;
   return texts;
 }
 
-Share largest_loss(const RunMetrics& metrics) {
-  auto largest = Share::waiting;
-  for (std::size_t i = 1; i < share_count; ++i)
-    if (metrics.share(static_cast<Share>(i)) > metrics.share(largest)) largest = static_cast<Share>(i);
-  return largest;
+// The largest cause of waiting, if it makes at least half of it: " (mostly rank 1's backward)".
+std::string main_cause(const LossGroup& waiting) {
+  const auto& part = waiting.parts.front();
+  if (2 * part.fraction < waiting.fraction) return "";
+  return fmt::format(" (mostly {})", cause_in(part));
 }
 
 // Late ranks that belong together: one rank, or all ranks of a node.
@@ -113,108 +144,133 @@ std::string change_for(const LateGroup& group, ProgramKind kind) {
   return "check the node for other load, clock frequency and thermal limits, or give it smaller batches";
 }
 
-double wait_share_of(const LateGroup& group, const RunMetrics& metrics,
-                     const std::vector<WaitCause>& causes) {
-  double all = 0;
-  double own = 0;
-  for (const auto& cause : causes) {
-    all += cause.seconds;
-    if (std::find(group.ranks.begin(), group.ranks.end(), cause.rank_index) != group.ranks.end())
-      own += cause.seconds;
-  }
-  return all > 0 ? metrics.share(Share::waiting) * own / all : 0;
-}
+using CausedLosses = std::vector<CausedLoss>;
 
-// Returns the causes that no named rank or node explains.
-std::vector<WaitCause> causes_left(std::vector<WaitCause> causes, const std::vector<LateGroup>& named) {
-  std::erase_if(causes, [&](const WaitCause& cause) {
-    return std::any_of(named.begin(), named.end(), [&](const LateGroup& group) {
-      return std::find(group.ranks.begin(), group.ranks.end(), cause.rank_index) != group.ranks.end();
-    });
+// Removes the causes with these ranks from `causes`, and returns them.
+CausedLosses take_causes(CausedLosses& causes, const std::vector<std::size_t>& ranks) {
+  const auto of_others = std::stable_partition(causes.begin(), causes.end(), [&](const CausedLoss& loss) {
+    return std::find(ranks.begin(), ranks.end(), loss.cause.rank_index) == ranks.end();
   });
-  return causes;
+  CausedLosses taken(of_others, causes.end());
+  causes.erase(of_others, causes.end());
+  return taken;
 }
 
-std::string main_phase(const std::vector<WaitCause>& causes) {
-  std::map<std::string, double> seconds;
-  for (const auto& cause : causes)
-    if (!cause.phase.empty()) seconds[cause.phase] += cause.seconds;
-  const auto most = std::max_element(seconds.begin(), seconds.end(),
+double fraction_of(const CausedLosses& causes) {
+  double sum = 0;
+  for (const auto& loss : causes) sum += loss.waiting + loss.own;
+  return sum;
+}
+
+// Returns the longest time that one rank waited for these ranks, as a part of the window: the run is at most
+// this much shorter without the waiting.
+double longest_wait(const RunMetrics& metrics, const CausedLosses& causes) {
+  std::set<std::uint32_t> last;
+  for (const auto& loss : causes) last.insert(static_cast<std::uint32_t>(loss.cause.rank_index));
+  std::int64_t longest = 0;
+  for (const auto& parts : metrics.matches.parts) {
+    std::vector<Interval> waits;
+    for (const auto& part : parts)
+      if (const auto& match = metrics.matches.matches[part.match]; last.count(match.last_rank) > 0)
+        waits.push_back(wait_of(match, part));
+    longest = std::max(longest, IntervalSet(std::move(waits)).measure());
+  }
+  return metrics.window_ns() > 0 ? static_cast<double>(longest) / metrics.window_ns() : 0;
+}
+
+// Returns the phase that causes most of the waiting; "" if none does.
+std::string main_phase(const CausedLosses& causes) {
+  std::map<std::string, double> fractions;
+  for (const auto& loss : causes)
+    if (!loss.cause.phase.empty()) fractions[loss.cause.phase] += loss.waiting + loss.own;
+  const auto most = std::max_element(fractions.begin(), fractions.end(),
                                      [](const auto& a, const auto& b) { return a.second < b.second; });
-  return most == seconds.end() ? "" : most->first;
+  return most == fractions.end() ? "" : most->first;
 }
 
 // Returns the rank that causes nearly all of the waiting; nullopt if several ranks cause it.
-std::optional<std::size_t> only_rank(const std::vector<WaitCause>& causes) {
-  std::map<std::size_t, double> seconds;
-  double all = 0;
-  for (const auto& cause : causes) {
-    seconds[cause.rank_index] += cause.seconds;
-    all += cause.seconds;
-  }
-  for (const auto& [rank, own] : seconds)
-    if (own > 0.8 * all) return rank;
+std::optional<std::size_t> only_rank(const CausedLosses& causes) {
+  std::map<std::size_t, double> fractions;
+  for (const auto& loss : causes) fractions[loss.cause.rank_index] += loss.waiting + loss.own;
+  for (const auto& [rank, own] : fractions)
+    if (own > 0.8 * fraction_of(causes)) return rank;
   return std::nullopt;
 }
 
-// Adds a finding for the waiting that is not due to named ranks and nodes.
-void add_other_waiting(const RunMetrics& metrics, const std::vector<WaitCause>& causes, double share,
-                       std::vector<Finding>& findings) {
-  if (share < 0.01) return;
+// A finding, and its place in the order of findings.
+struct RankedFinding {
+  Finding finding;
+  Share share = Share::idle;
+  double fraction = 0;
+};
+
+// The evidence becomes "12.3 % of the ranks' time is waiting for EVIDENCE".
+RankedFinding of_waiting(const RunMetrics& metrics, const CausedLosses& causes, Finding finding) {
+  const double fraction = fraction_of(causes);
+  double own = 0;
+  for (const auto& loss : causes) own += loss.own;
+  finding.evidence = fmt::format("{:.1f} % of the ranks' time is {}waiting for {}", 100 * fraction,
+                                 own > 0.05 * fraction ? "this delay and " : "", finding.evidence);
+  finding.gain_percent = 100 * std::max(fraction, longest_wait(metrics, causes));
+  if (main_phase(causes) == "checkpoint") {
+    finding.change = remedy(Topic::save_less, metrics.kind);
+    finding.remedy = Remedy::no_checkpoint;
+  }
+  return {std::move(finding), Share::waiting, fraction};
+}
+
+// Returns a finding for the waiting that is not due to named ranks and nodes.
+RankedFinding of_other_waiting(const RunMetrics& metrics, const CausedLosses& causes) {
   const auto phase = main_phase(causes);
   const auto held_up = phase.empty() ? "" : ", mostly delayed in " + phase;
-  if (const auto rank = only_rank(causes)) {
-    findings.push_back(
-        {fmt::format("Ranks wait for rank {}", metrics.ranks[*rank].rank),
-         fmt::format("{:.1f} % of the ranks' time is waiting for it, in some steps more than in "
-                     "others{}",
-                     100 * share, held_up),
-         100 * share, check_nodes});
-    return;
-  }
-  findings.push_back(
+  if (const auto rank = only_rank(causes))
+    return of_waiting(metrics, causes,
+                      {fmt::format("Ranks wait for rank {}", metrics.ranks[*rank].rank),
+                       "it, in some steps more than in others" + held_up, 0, check_nodes});
+  return of_waiting(
+      metrics, causes,
       {"Different ranks are late in different steps",
-       fmt::format(
-           "{:.1f} % of the ranks' time is waiting for ranks that arrive late at collectives; the late "
-           "rank changes{}",
-           100 * share, held_up),
-       100 * share,
+       "ranks that arrive late at collectives; the late rank changes" + held_up, 0,
        fmt::format(
            "give each rank its own cores, no other load and equal batches; {} reduce the remaining waiting",
            remedy(Topic::larger_steps, metrics.kind))});
 }
 
 // Adds findings for waiting: first those of named ranks or nodes, then the rest.
-void add_waiting(const RunMetrics& metrics, const std::vector<Straggler>& stragglers,
-                 const std::vector<WaitCause>& causes, std::vector<Finding>& findings) {
-  double left = metrics.share(Share::waiting);
+void add_waiting(const RunMetrics& metrics, const std::vector<Straggler>& stragglers, CausedLosses causes,
+                 std::vector<RankedFinding>& findings) {
   auto named = group_by_node(metrics, stragglers);
   std::erase_if(named, [](const LateGroup& group) { return group.worst.pattern == LatePattern::rotating; });
   for (const auto& group : named) {
-    const double share = wait_share_of(group, metrics, causes);
-    left -= share;
-    if (share < 0.01) continue;
+    const auto own = take_causes(causes, group.ranks);
+    if (fraction_of(own) < 0.01) continue;
     const auto& first = metrics.ranks[group.ranks.front()];
     const auto name =
         group.ranks.size() == 1 ? fmt::format("rank {}", first.rank) : fmt::format("node {}", first.host);
-    findings.push_back({fmt::format("Ranks wait for {}", name),
-                        fmt::format("{:.1f} % of the ranks' time is waiting for it; {}", 100 * share,
-                                    lateness_text(metrics, group)),
-                        100 * share, change_for(group, metrics.kind), Remedy::no_straggler});
+    findings.push_back(
+        of_waiting(metrics, own,
+                   {fmt::format("Ranks wait for {}", name), "it; " + lateness_text(metrics, group), 0,
+                    change_for(group, metrics.kind), Remedy::no_straggler}));
   }
-  add_other_waiting(metrics, causes_left(causes, named), left, findings);
+  if (fraction_of(causes) >= 0.01) findings.push_back(of_other_waiting(metrics, causes));
 }
 
-void add_transfer(const RunMetrics& metrics, double share, Finding& finding) {
+void add_transfer(const RunMetrics& metrics, Finding& finding) {
   finding.remedy = Remedy::bucket_size;
   if (metrics.overlap.value)
     finding.evidence +=
         fmt::format("; {:.1f} % of communication overlaps with compute", 100 * *metrics.overlap.value);
   if (metrics.transfer_efficiency.value && *metrics.transfer_efficiency.value < 1) {
-    const double ideal = 1 - *metrics.transfer_efficiency.value;
-    finding.evidence += fmt::format("; on an ideal network the run would be {:.1f} % shorter", 100 * ideal);
-    finding.gain_percent = 100 * std::max(ideal, share);
+    const double ideal = 100 * (1 - *metrics.transfer_efficiency.value);
+    finding.evidence += fmt::format("; on an ideal network the run would be {:.1f} % shorter", ideal);
+    finding.gain_percent = std::max(ideal, finding.gain_percent);
   }
+}
+
+void add_core(const RunMetrics& metrics, Finding& finding) {
+  const auto sharing = find_core_sharing(metrics);
+  finding.gain_percent = std::max(finding.gain_percent, 100 * sharing.longest);
+  if (!sharing.idle.empty()) finding.evidence += ", while " + sharing.idle;
 }
 
 }  // namespace
@@ -252,7 +308,8 @@ std::string last_to_arrive(const RunMetrics& metrics) {
       row->name, *row->late_us.value * 1e-3);
 }
 
-std::string verdict_of(const RunMetrics& metrics, const std::vector<Straggler>& stragglers) {
+std::string verdict_of(const RunMetrics& metrics, const std::vector<Straggler>& stragglers,
+                       const std::vector<WaitCause>& causes) {
   const bool one = metrics.size() == 1;
   auto text = ranks_text(metrics);
   const auto& rate = metrics.throughput.value ? metrics.throughput : metrics.steps_per_s;
@@ -264,16 +321,19 @@ std::string verdict_of(const RunMetrics& metrics, const std::vector<Straggler>& 
     text += ": " + metrics.parallel_efficiency.unknown;
     if (const auto share = metrics.fraction(&RankMetrics::communication); share.value)
       text += fmt::format("; {:.1f} % of the time is communication", 100 * *share.value);
+    if (const double share = metrics.share(Share::core); share >= 0.05)
+      text += fmt::format("; {:.1f} % is {}", 100 * share, texts_of(Share::core, metrics).text);
     return text + "." + last_to_arrive(metrics);
   }
   text += fmt::format("{} {:.1f} % of the time is useful compute", rate.value ? ";" : ":",
                       100 * *metrics.parallel_efficiency.value);
-  const auto loss = largest_loss(metrics);
-  if (metrics.share(loss) < 0.001)
+  const auto losses = group_losses(find_losses(metrics, causes));
+  if (losses.empty() || losses.front().fraction < 0.001)
     text += "; nothing else takes 0.1 %.";
   else
-    text += fmt::format("; the largest loss, {:.1f} %, is {}.", 100 * metrics.share(loss),
-                        texts_of(loss, metrics).text);
+    text += fmt::format("; the largest loss, {:.1f} %, is {}{}.", 100 * losses.front().fraction,
+                        texts_of(losses.front().share, metrics).text,
+                        losses.front().share == Share::waiting ? main_cause(losses.front()) : "");
   const auto groups = group_by_node(metrics, stragglers);
   const auto named = std::find_if(groups.begin(), groups.end(), [](const LateGroup& group) {
     return group.worst.pattern != LatePattern::rotating;
@@ -298,23 +358,44 @@ std::string verdict_of(const RunMetrics& metrics, const std::vector<Straggler>& 
 
 std::vector<Finding> findings_of(const RunMetrics& metrics, const std::vector<Straggler>& stragglers,
                                  const std::vector<WaitCause>& causes) {
-  std::vector<Finding> findings;
-  add_waiting(metrics, stragglers, causes, findings);
-  // If compute is unknown, the shares that depend on it are unknown too.
-  const auto known = metrics.no_compute.empty() ? share_count : static_cast<std::size_t>(Share::transfer);
-  for (std::size_t i = static_cast<std::size_t>(Share::transfer); i < known; ++i) {
-    const double share = metrics.share(static_cast<Share>(i));
-    if (share < 0.01) continue;
-    const auto texts = texts_of(static_cast<Share>(i), metrics);
-    Finding finding{texts.title, fmt::format("{:.1f} % of the ranks' time is {}", 100 * share, texts.text),
-                    100 * share, texts.change};
-    if (static_cast<Share>(i) == Share::transfer) add_transfer(metrics, share, finding);
-    if (static_cast<Share>(i) == Share::checkpoint) finding.remedy = Remedy::no_checkpoint;
-    findings.push_back(std::move(finding));
+  std::vector<RankedFinding> ranked;
+  auto caused = find_caused_losses(metrics, causes);
+  std::array<double, share_count> shares{};
+  for (std::size_t i = 0; i < share_count; ++i) shares[i] = metrics.share(static_cast<Share>(i));
+  if (const auto losses = group_losses(find_losses(metrics, causes)); !losses.empty()) {
+    shares.fill(0);
+    for (const auto& group : losses) shares[static_cast<std::size_t>(group.share)] = group.fraction;
   }
-  std::stable_sort(findings.begin(), findings.end(),
-                   [](const Finding& a, const Finding& b) { return a.gain_percent > b.gain_percent; });
-  if (findings.size() > 5) findings.resize(5);
+  std::erase_if(caused, [](const CausedLoss& loss) { return loss.cause.phase == core_wait; });
+  add_waiting(metrics, stragglers, std::move(caused), ranked);
+  for (std::size_t i = 1; i < share_count; ++i) {
+    const auto share = static_cast<Share>(i);
+    // If compute is unknown, most shares are unknown too.
+    if (share == Share::waiting || (!metrics.no_compute.empty() && share != Share::core)) continue;
+    if (shares[i] < 0.01) continue;
+    const auto texts = texts_of(share, metrics);
+    Finding finding{texts.title,
+                    fmt::format("{:.1f} % of the ranks' time is {}", 100 * shares[i], texts.text),
+                    100 * shares[i], texts.change};
+    if (share == Share::core) add_core(metrics, finding);
+    if (share == Share::transfer) add_transfer(metrics, finding);
+    if (share == Share::checkpoint) finding.remedy = Remedy::no_checkpoint;
+    ranked.push_back({std::move(finding), share, shares[i]});
+  }
+  std::stable_sort(ranked.begin(), ranked.end(), [&](const RankedFinding& a, const RankedFinding& b) {
+    const auto of_group = [&](const RankedFinding& one) {
+      return shares[static_cast<std::size_t>(one.share)];
+    };
+    return std::tuple(of_group(b), b.share, b.fraction) < std::tuple(of_group(a), a.share, a.fraction);
+  });
+  if (ranked.size() > 5) ranked.resize(5);
+  std::vector<Finding> findings;
+  bool replays_checkpoints = false;  // One replay belongs to one finding.
+  for (auto& one : ranked) {
+    if (one.finding.remedy == Remedy::no_checkpoint && std::exchange(replays_checkpoints, true))
+      one.finding.remedy = Remedy::unknown;
+    findings.push_back(std::move(one.finding));
+  }
   return findings;
 }
 

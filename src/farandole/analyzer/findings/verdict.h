@@ -24,15 +24,18 @@ struct ReplayedGain {
 struct Finding {
   std::string title;
   std::string evidence;
-  double gain_percent = 0;  // Of the window, if the whole loss were removed.
+  double gain_percent = 0;  // By how much the run becomes shorter at most, if the whole loss is removed.
   std::string change;
   Remedy remedy = Remedy::unknown;
   std::optional<ReplayedGain> replayed{};  // See analyzer/what_if/what_if.h.
 };
 
-std::string verdict_of(const RunMetrics& metrics, const std::vector<Straggler>& stragglers);
+// The largest loss is that of group_losses().
+std::string verdict_of(const RunMetrics& metrics, const std::vector<Straggler>& stragglers,
+                       const std::vector<WaitCause>& causes);
 
-// Returns the findings with the largest gain first. Gains below 1 % of the window are left out.
+// Returns one finding per cause: those of the largest group of losses first, and in a group the largest loss
+// first. Losses below 1 % of the ranks' time are left out.
 std::vector<Finding> findings_of(const RunMetrics& metrics, const std::vector<Straggler>& stragglers,
                                  const std::vector<WaitCause>& causes);
 

@@ -4,6 +4,10 @@
 #include <array>
 #include <fmt/format.h>
 #include <map>
+#include <optional>
+#include <utility>
+
+#include "farandole/analyzer/findings/core_sharing.h"
 
 namespace farandole {
 namespace {
@@ -52,16 +56,36 @@ class Causes {
 
   std::vector<WaitCause> sorted() const {
     std::vector<WaitCause> causes;
-    for (const auto& [key, seconds] : seconds_)
-      if (seconds > 0)
-        causes.push_back(
-            {key.second < phase_count ? std::string(phase_names[key.second]) : "", key.first, seconds});
+    std::map<std::size_t, double> core;  // Seconds of the ranks.
+    for (const auto& [key, seconds] : seconds_) {
+      if (!(seconds > 0)) continue;
+      const double by_core = seconds * part_of_core_wait(key.first);
+      core[key.first] += by_core;
+      if (seconds > by_core)
+        causes.push_back({key.second < phase_count ? std::string(phase_names[key.second]) : "", key.first,
+                          seconds - by_core});
+    }
+    for (const auto& [rank, seconds] : core)
+      if (seconds > 0) causes.push_back({std::string(core_wait), rank, seconds});
     std::stable_sort(causes.begin(), causes.end(),
                      [](const WaitCause& a, const WaitCause& b) { return a.seconds > b.seconds; });
     return causes;
   }
 
  private:
+  // Returns how much of what the rank takes longer than others is its wait for a core.
+  double part_of_core_wait(std::size_t rank_index) const {
+    const auto& rank = metrics_.ranks[rank_index];
+    if (!lacks_a_core(rank, metrics_)) return 0;
+    double all = 0;
+    for (auto step = excess_.lower_bound({rank_index, 0}); step != excess_.end(); ++step) {
+      if (step->first.first != rank_index) break;
+      for (const double ns : step->second) all += ns;
+    }
+    const auto waited = static_cast<double>(rank.core_wait);
+    return waited / std::max(all, waited);
+  }
+
   const Excess& excess_in(std::size_t rank_index, std::size_t step) {
     const auto [found, is_new] = excess_.try_emplace({rank_index, step});
     if (is_new) found->second = excess_of(metrics_, rank_index, step);
@@ -88,15 +112,37 @@ std::vector<WaitCause> find_wait_causes(const RunMetrics& metrics) {
     if (waited_ns[i] > 0) causes.add(matches.matches[i], waited_ns[i]);
   return causes.sorted();
 }
+
 namespace {
 
-constexpr std::array<const char*, share_count> loss_names = {
-    "useful compute", "waiting",     "transfer that compute does not hide",
-    "data loading",   "checkpoints", "evaluation",
-    "other work",     "idle time"};
+constexpr std::string_view with_itself = ", and waiting for it";
+
+constexpr std::array<const char*, share_count> loss_names = {"useful compute",
+                                                             "waiting for a core",
+                                                             "waiting",
+                                                             "transfer that compute does not hide",
+                                                             "copies from, to and within GPUs",
+                                                             "data loading",
+                                                             "checkpoints",
+                                                             "evaluation",
+                                                             "other work",
+                                                             "idle time"};
+
+constexpr std::array<std::pair<std::string_view, Share>, 4> shares_of_phases = {
+    {{"data", Share::data},
+     {"checkpoint", Share::checkpoint},
+     {"evaluation", Share::evaluation},
+     {"other", Share::other}}};
+
+// Returns the share that the time in this phase has; nullopt if it is compute, or if a GPU works meanwhile.
+std::optional<Share> share_of(const WaitCause& cause, const RunMetrics& metrics) {
+  for (const auto& [phase, share] : shares_of_phases)
+    if (cause.phase == phase && !(share == Share::other && metrics.ranks[cause.rank_index].gpu)) return share;
+  return std::nullopt;
+}
 
 struct PhaseCauses {
-  double seconds = 0;
+  double fraction = 0, own = 0;
   std::map<std::size_t, double> by_rank;
 };
 
@@ -104,53 +150,96 @@ struct PhaseCauses {
 std::string cause_name(const RunMetrics& metrics, const std::string& phase, const PhaseCauses& causes) {
   const auto most = std::max_element(causes.by_rank.begin(), causes.by_rank.end(),
                                      [](const auto& a, const auto& b) { return a.second < b.second; });
-  const bool one = most->second > 0.8 * causes.seconds;
+  const bool one = most->second > 0.8 * causes.fraction;
   const auto rank = metrics.ranks[most->first].rank;
   if (phase.empty())
     return one ? fmt::format("waiting for rank {}, unexplained by phases", rank)
                : "waiting, unexplained by phases";
-  if (phase == "other")
-    return one ? fmt::format("waiting: rank {}'s other work", rank) : "waiting: uneven other work";
-  return one ? fmt::format("waiting: rank {}'s {}", rank, phase) : fmt::format("waiting: uneven {}", phase);
-}
-
-void split_waiting(const RunMetrics& metrics, const std::vector<WaitCause>& causes, double fraction,
-                   std::vector<Loss>& losses) {
-  std::map<std::string, PhaseCauses> phases;
-  double all = 0;
-  for (const auto& cause : causes) {
-    all += cause.seconds;
-    phases[cause.phase].seconds += cause.seconds;
-    phases[cause.phase].by_rank[cause.rank_index] += cause.seconds;
-  }
-  if (!(all > 0)) return losses.push_back({Share::waiting, loss_names[1], fraction, 0});
-  for (const auto& [phase, of_phase] : phases)
-    losses.push_back(
-        {Share::waiting, cause_name(metrics, phase, of_phase), fraction * of_phase.seconds / all, 0});
+  if (phase == core_wait) return "waiting for ranks without a core";
+  const auto what = phase == "other" ? std::string("other work") : phase;
+  const auto whose = one ? fmt::format("rank {}'s {}", rank, what) : "uneven " + what;
+  return causes.own > 0.05 * causes.fraction ? whose + std::string(with_itself) : "waiting: " + whose;
 }
 
 }  // namespace
 
+std::vector<CausedLoss> find_caused_losses(const RunMetrics& metrics, const std::vector<WaitCause>& causes) {
+  double all = 0;
+  for (const auto& cause : causes) all += cause.seconds;
+  const auto ranks = static_cast<double>(metrics.ranks.size());
+  std::vector<CausedLoss> losses;
+  for (const auto& cause : causes) {
+    auto& loss = losses.emplace_back(CausedLoss{cause});
+    if (all > 0) loss.waiting = metrics.share(Share::waiting) * cause.seconds / all;
+    const auto share = share_of(cause, metrics);
+    if (!share || ranks < 2 || !(metrics.window_ns() > 0)) continue;
+    const auto spent =
+        static_cast<double>(metrics.ranks[cause.rank_index].shares[static_cast<std::size_t>(*share)]);
+    // While the rank took longer than the others, each of them waited.
+    loss.own = std::min(loss.waiting / (ranks - 1), spent / ranks / metrics.window_ns());
+  }
+  return losses;
+}
+
 std::vector<Loss> find_losses(const RunMetrics& metrics, const std::vector<WaitCause>& causes) {
   std::vector<Loss> losses;
   if (!metrics.no_compute.empty()) return losses;
+  std::array<double, share_count> left{};
+  for (std::size_t i = 1; i < share_count; ++i) left[i] = metrics.share(static_cast<Share>(i));
+  std::map<std::string, PhaseCauses> phases;
+  for (const auto& [cause, waiting, own] : find_caused_losses(metrics, causes)) {
+    auto& phase = phases[cause.phase];
+    phase.fraction += waiting + own;
+    phase.own += own;
+    phase.by_rank[cause.rank_index] += waiting + own;
+    left[static_cast<std::size_t>(Share::waiting)] -= waiting;
+    if (own > 0) left[static_cast<std::size_t>(*share_of(cause, metrics))] -= own;
+  }
+  for (const auto& [phase, of_phase] : phases)
+    if (of_phase.fraction > 0)
+      losses.push_back({phase == core_wait ? Share::core : Share::waiting,
+                        cause_name(metrics, phase, of_phase), of_phase.fraction, 0});
   for (std::size_t i = 1; i < share_count; ++i) {
     const auto share = static_cast<Share>(i);
-    const double fraction = metrics.share(share);
-    if (!(fraction > 0)) continue;
-    if (share == Share::waiting)
-      split_waiting(metrics, causes, fraction, losses);
-    else if (share == Share::transfer && !metrics.no_waiting.empty())
-      losses.push_back({share, "communication, not hidden by compute", fraction, 0});
+    if (!(left[i] > 1e-12)) continue;
+    if (share == Share::transfer && !metrics.no_waiting.empty())
+      losses.push_back({share, "communication, not hidden by compute", left[i], 0});
     else if (share == Share::other && metrics.no_gpu.empty())
-      losses.push_back({share, "GPUs wait while their hosts work", fraction, 0});
+      losses.push_back({share, "GPUs wait while their hosts work", left[i], 0});
     else
-      losses.push_back({share, loss_names[i], fraction, 0});
+      losses.push_back({share, loss_names[i], left[i], 0});
   }
   for (auto& loss : losses) loss.hours = loss.fraction * metrics.hours();
   std::stable_sort(losses.begin(), losses.end(),
                    [](const Loss& a, const Loss& b) { return a.fraction > b.fraction; });
   return losses;
+}
+
+std::string cause_in(const Loss& loss) {
+  auto name = loss.name;
+  if (loss.share != Share::waiting) return name;
+  for (const std::string_view prefix : {"waiting: ", "waiting for ", "waiting, "})
+    if (name.starts_with(prefix)) name.erase(0, prefix.size());
+  if (name.ends_with(with_itself)) name.erase(name.size() - with_itself.size());
+  return name;
+}
+
+std::vector<LossGroup> group_losses(const std::vector<Loss>& losses) {
+  std::vector<LossGroup> groups;
+  for (const auto& loss : losses) {
+    auto group = std::find_if(groups.begin(), groups.end(),
+                              [&](const LossGroup& one) { return one.share == loss.share; });
+    if (group == groups.end()) {
+      groups.push_back({loss.share, loss_names[static_cast<std::size_t>(loss.share)], 0, 0, {}});
+      group = groups.end() - 1;
+    }
+    group->fraction += loss.fraction;
+    group->hours += loss.hours;
+    group->parts.push_back(loss);
+  }
+  std::stable_sort(groups.begin(), groups.end(),
+                   [](const LossGroup& a, const LossGroup& b) { return a.fraction > b.fraction; });
+  return groups;
 }
 
 std::string_view hours_unit(const RunMetrics& metrics) {

@@ -28,7 +28,7 @@ class RankRecords {
  private:
   void take(const Record& record) {
     ++events_;
-    if (record.kind == RecordKind::instant && record.bytes() > 0)
+    if (record.kind == RecordKind::instant)
       collector_.instant({info_.rank, record.track, info_.names.at(record.name),
                           rank_.clock.to_reference(record.start_ns) - origin_ns_, record.bytes()});
     if (record.kind == RecordKind::counter)

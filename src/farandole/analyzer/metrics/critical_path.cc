@@ -41,7 +41,7 @@ class Walk {
     if (wait.end < time_) return take_training(wait.end);
     const auto cause = cause_of(wait);
     if (!cause) return take_training(wait.start);
-    go_through(*cause);
+    go_through(parts()[*cause], wait);
   }
 
   // Returns the last collective of this rank that ended within the wait, if its last arrival is earlier.
@@ -70,27 +70,17 @@ class Walk {
     return part.end < last ? part.start : last;
   }
 
-  void go_through(std::uint32_t index) {
-    for (;;) {
-      const auto part = parts()[index];
-      const auto& match = metrics_.matches.matches[part.match];
-      const auto begin = std::max(arrival_of(part), window_.start);
-      transfer += time_ - begin;
-      time_ = begin;
-      const std::size_t last = part.end < match.last_arrival ? rank_ : match.last_rank;
-      if (last != rank_) ++changes;
-      rank_ = last;
-      if (time_ <= window_.start) return;
-      // On the last rank: determines whether the collective waited there for the one before it.
-      const auto own = std::partition_point(parts().begin(), parts().end(),
-                                            [&](const CollectivePart& p) { return p.start < time_; });
-      if (own == parts().begin()) return;
-      const auto before = own - 1;
-      if (before->end > time_ + wake_up_ns || before->end + wake_up_ns < time_ ||
-          arrival_of(*before) >= time_)
-        return;
-      index = static_cast<std::uint32_t>(before - parts().begin());
-    }
+  // A transfer is on the path as far as this rank waits for it. Before that, this rank's own work hides it.
+  void go_through(const CollectivePart& part, Interval wait) {
+    const auto arrival = arrival_of(part);
+    const auto begin = std::max({arrival, wait.start, window_.start});
+    transfer += time_ - begin;
+    time_ = begin;
+    if (arrival < wait.start) return;
+    const auto& match = metrics_.matches.matches[part.match];
+    const std::size_t last = part.end < match.last_arrival ? rank_ : match.last_rank;
+    if (last != rank_) ++changes;
+    rank_ = last;
   }
 
   const RunMetrics& metrics_;

@@ -22,8 +22,8 @@ struct PathOfRank {
 struct CriticalPath {
   std::string unknown;            // Why there is no path; then the other members are empty.
   std::vector<PathOfRank> ranks;  // Ranks on the path, the longest part first.
-  std::int64_t transfer = 0;      // Collectives after their last arrival.
-  std::uint64_t changes = 0;      // How often the path changes from one rank to another.
+  std::int64_t transfer = 0;  // Collectives after their last arrival, as far as compute does not hide them.
+  std::uint64_t changes = 0;  // How often the path changes from one rank to another.
 };
 
 // Walks backwards from the end of the last rank. A wait leads to the rank that arrived last at the collective

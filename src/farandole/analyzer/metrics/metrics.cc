@@ -90,7 +90,7 @@ void add_phases(const RankModel& rank, Interval window, GpuTimes& times) {
 
 // Assigns to each part the time that no earlier part has taken, so that the sum is the window.
 Shares share_out(const IntervalSet& compute, const IntervalSet& communication, const IntervalSet& waits,
-                 const std::vector<CategorySpan>& pieces, std::int64_t window) {
+                 const IntervalSet& copies, const std::vector<CategorySpan>& pieces, std::int64_t window) {
   Shares shares{};
   IntervalSet taken = compute;
   const auto take = [&](Share share, const IntervalSet& part) {
@@ -101,6 +101,7 @@ Shares share_out(const IntervalSet& compute, const IntervalSet& communication, c
   shares[static_cast<std::size_t>(Share::compute)] = compute.measure();
   take(Share::waiting, waits);
   take(Share::transfer, communication);
+  take(Share::copies, copies);
   take(Share::data, intervals_of(pieces, Category::data));
   take(Share::checkpoint, intervals_of(pieces, Category::checkpoint));
   take(Share::evaluation, intervals_of(pieces, Category::evaluation));
@@ -109,6 +110,20 @@ Shares share_out(const IntervalSet& compute, const IntervalSet& communication, c
        union_of(pieces, {Category::other, Category::forward, Category::backward, Category::optimizer}));
   shares[static_cast<std::size_t>(Share::idle)] = window - taken.measure();
   return shares;
+}
+
+// The wait for a core is known as a sum only. It lengthens what the training thread does, first of all its
+// compute; on GPUs, the compute is not on this thread.
+void take_core_wait(std::int64_t ns, bool of_gpu, Shares& shares) {
+  for (const auto from :
+       {Share::compute, Share::other, Share::data, Share::checkpoint, Share::evaluation, Share::idle}) {
+    if (from == Share::compute && of_gpu) continue;
+    auto& part = shares[static_cast<std::size_t>(from)];
+    const auto taken = std::min(ns, part);
+    part -= taken;
+    shares[static_cast<std::size_t>(Share::core)] += taken;
+    ns -= taken;
+  }
 }
 
 std::int64_t last_end_of(const RankModel& rank, const Window& window) {
@@ -148,19 +163,24 @@ std::int64_t recorded_of(const RankModel& rank, const Window& window) {
 // Measures one GPU of a rank, or a rank without GPUs, and adds to `metrics` and, with `weight`, to `totals`.
 void measure_device(const std::vector<CategorySpan>& gpu, const IntervalSet& compute,
                     const IntervalSet& communication, const IntervalSet& waits,
-                    const std::vector<CategorySpan>& pieces, const Window& window, double weight,
-                    RankMetrics& metrics, std::vector<StepTotals>& totals) {
+                    const std::vector<CategorySpan>& pieces, const Window& window, std::int64_t core_wait,
+                    double weight, RankMetrics& metrics, std::vector<StepTotals>& totals) {
   const auto overlap = intersect(communication, compute);
   const auto waiting = intersect(communication, waits);
-  metrics.compute += compute.measure();
   metrics.communication += communication.measure();
   metrics.overlap += overlap.measure();
   metrics.waiting += waiting.measure();
-  const auto shares = share_out(compute, communication, waiting, pieces, metrics.recorded);
+  auto shares = share_out(compute, communication, waiting, union_of(gpu, {Category::gpu_memcpy}), pieces,
+                          metrics.recorded);
+  take_core_wait(core_wait, metrics.gpu.has_value(), shares);
+  const auto on_core = shares[static_cast<std::size_t>(Share::compute)];
+  metrics.compute += on_core;
   for (std::size_t i = 0; i < share_count; ++i) metrics.shares[i] += shares[i];
   if (window.steps.empty()) return;
   StepTiles tiles(window, totals);
-  tiles.add(compute, &StepTotals::compute, weight);
+  const auto all_compute = std::max<std::int64_t>(compute.measure(), 1);
+  tiles.add(compute, &StepTotals::compute,
+            weight * static_cast<double>(on_core) / static_cast<double>(all_compute));
   tiles.add(communication, &StepTotals::communication, weight);
   tiles.add(overlap, &StepTotals::overlap, weight);
   tiles.add(waiting, &StepTotals::waiting, weight);
@@ -184,7 +204,6 @@ RankMetrics measure_rank(const RankModel& rank, const Window& window, const Inte
   metrics.training_waits = union_of(pieces, {Category::wait, Category::communication}).intervals();
 
   const auto all = clip(rank.gpu(), window.time);
-  const bool has_kernels = !union_of(all, {Category::gpu_kernel}).intervals().empty();
   const bool has_collectives = !union_of(all, {Category::communication}).intervals().empty();
   if (!all.empty()) metrics.gpu.emplace();
   const auto count = static_cast<std::int64_t>(std::max<std::size_t>(rank.packed_gpu.size(), 1));
@@ -197,10 +216,11 @@ RankMetrics measure_rank(const RankModel& rank, const Window& window, const Inte
     }
     measure_device(
         gpu,
-        has_kernels ? union_of(gpu, {Category::gpu_kernel})
+        metrics.gpu ? union_of(gpu, {Category::gpu_kernel})
                     : union_of(pieces, {Category::forward, Category::backward, Category::optimizer}),
         has_collectives ? union_of(gpu, {Category::communication}) : collectives_of(rank, window.time), waits,
-        pieces, window, 1 / static_cast<double>(count), metrics, totals);
+        pieces, window, rank.resources.core_wait.between(window.time), 1 / static_cast<double>(count),
+        metrics, totals);
   };
   for (const auto& [device, streams] : rank.packed_gpu) measure_one(device);
   if (rank.packed_gpu.empty()) measure_one(0);
@@ -212,9 +232,13 @@ RankMetrics measure_rank(const RankModel& rank, const Window& window, const Inte
   for (auto& share : metrics.shares) share /= count;
   metrics.exposed = metrics.communication - metrics.overlap;
   metrics.transfer = metrics.communication - metrics.waiting;
+  metrics.core_wait_known = rank.resources.core_wait.known();
+  metrics.cores.assign(rank.resources.cores.begin(), rank.resources.cores.end());
+  metrics.idle_cores = rank.resources.idle_cores;
   const auto share = [&](Share which) { return metrics.shares[static_cast<std::size_t>(which)]; };
-  metrics.other =
-      share(Share::data) + share(Share::checkpoint) + share(Share::evaluation) + share(Share::other);
+  metrics.core_wait = share(Share::core);
+  metrics.other = share(Share::copies) + share(Share::data) + share(Share::checkpoint) +
+                  share(Share::evaluation) + share(Share::other) + share(Share::core);
   metrics.idle = share(Share::idle);
   return metrics;
 }
@@ -331,7 +355,7 @@ std::string why_no_compute(const RunModel& run, const RunMetrics& metrics) {
                      "unknown; ") +
                      remedy(Topic::record_phases, metrics.kind);
   if (!run.hidden_compute.empty()) return run.hidden_compute;
-  const bool some = any_rank([](const RankMetrics& rank) { return rank.compute > 0; });
+  const bool some = any_rank([](const RankMetrics& rank) { return rank.compute > 0 || rank.gpu; });
   if (run.source == TraceSource::horovod) return "a Horovod timeline does not record what the ranks compute";
   return some ? "" : "the trace has neither GPU kernels nor spans of forward, backward and optimizer";
 }

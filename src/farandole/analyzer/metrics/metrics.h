@@ -20,8 +20,20 @@
 namespace farandole {
 
 // The use of a rank's time, as parts whose sum is the window.
-enum class Share : std::uint8_t { compute, waiting, transfer, data, checkpoint, evaluation, other, idle };
-inline constexpr std::size_t share_count = 8;
+// `core`: the training thread could run, but no core was free for it. `copies`: of GPUs, without a kernel.
+enum class Share : std::uint8_t {
+  compute,
+  core,
+  waiting,
+  transfer,
+  copies,
+  data,
+  checkpoint,
+  evaluation,
+  other,
+  idle
+};
+inline constexpr std::size_t share_count = 10;
 // Nanoseconds; waiting and transfer count only if exposed.
 using Shares = std::array<std::int64_t, share_count>;
 
@@ -53,17 +65,21 @@ struct RankMetrics {
   std::string process;             // Which process or GPU it is; "" if the trace has ranks.
   std::int64_t recorded = 0;       // The part of the window that this rank recorded.
   bool clock_known = true;         // False: the trace records that the clock could not be aligned.
-  std::int64_t compute = 0;        // |U|
+  std::int64_t compute = 0;        // |U|, without the time in which the training thread had no core
   std::int64_t communication = 0;  // |M|
   std::int64_t overlap = 0;        // |M ∩ U|
   std::int64_t exposed = 0;        // |M \ U|
-  std::int64_t other = 0;          // Data, checkpoint, evaluation and other work outside U and M.
+  std::int64_t other = 0;          // Outside U and M, copies of GPUs and all phases; and core_wait.
+  std::int64_t core_wait = 0;      // The training thread could run, but had no core.
+  bool core_wait_known = false;    // The trace records it.
   std::int64_t idle = 0;           // Waiting outside M, and time that no span covers.
   std::int64_t waiting = 0;  // Part of M: waiting for the last rank; waiting + transfer = communication.
   std::int64_t transfer = 0;
   PhaseTimes phases{};
   Shares shares{};
-  std::optional<GpuTimes> gpu;                             // Sums over its GPUs.
+  std::vector<int> cores;       // On which the training thread was seen.
+  std::string idle_cores;       // Cores of the job on this node that nothing has used: "2-7".
+  std::optional<GpuTimes> gpu;  // Sums over its GPUs.
   std::vector<std::pair<std::int64_t, GpuTimes>> devices;  // If it has several GPUs, each of them.
   // For each kept step, from the end of the previous kept step to its end.
   std::vector<PhaseTimes> step_phases;

@@ -90,6 +90,56 @@ std::vector<CommonStep> measure_steps(const RunModel& run, const std::vector<std
   return steps;
 }
 
+// Returns the first and the last step of which the work of GPUs was recorded, if others are before the first
+// or behind the last work. GPUs run behind their hosts, so the record may begin or end within a step: such a
+// step counts only if no other has more.
+std::optional<std::pair<std::size_t, std::size_t>> steps_with_gpu(const RunModel& run,
+                                                                  const std::vector<CommonStep>& steps) {
+  if (steps.empty()) return std::nullopt;
+  Interval recorded{INT64_MIN, INT64_MAX};  // On all ranks with GPUs.
+  for (const auto& rank : run.ranks) {
+    Interval extent{INT64_MAX, INT64_MIN};
+    for (const auto& span : rank.gpu()) {
+      extent.start = std::min(extent.start, span.start);
+      extent.end = std::max(extent.end, span.end);
+    }
+    if (extent.start >= extent.end) continue;
+    recorded = {std::max(recorded.start, extent.start), std::min(recorded.end, extent.end)};
+  }
+  std::vector<double> covered;
+  bool some_without = false;
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    const auto start = steps[i].time.start;
+    const auto end = i + 1 < steps.size() ? steps[i + 1].time.start : steps[i].time.end;
+    const auto inside = std::min(end, recorded.end) - std::max(start, recorded.start);
+    covered.push_back(end > start ? static_cast<double>(inside) / static_cast<double>(end - start) : 0);
+    some_without = some_without || (end > start && inside <= 0);
+  }
+  const double most = *std::max_element(covered.begin(), covered.end());
+  if (!some_without || most <= 0) return std::nullopt;
+  const auto has_enough = [&](double part) { return part >= std::min(0.9, most); };
+  const auto first = std::find_if(covered.begin(), covered.end(), has_enough);
+  const auto last = std::find_if(covered.rbegin(), covered.rend(), has_enough);
+  return std::pair(static_cast<std::size_t>(first - covered.begin()),
+                   static_cast<std::size_t>(covered.rend() - last) - 1);
+}
+
+// Removes the steps of which the work of GPUs was not recorded. Returns whether there are any.
+bool keep_steps_with_gpu(const RunModel& run, std::vector<CommonStep>& steps,
+                         std::vector<std::string>& warnings) {
+  const auto part = steps_with_gpu(run, steps);
+  if (!part) return false;
+  const auto [first, last] = *part;
+  const auto which = first == last ? fmt::format("step {}", steps[first].number)
+                                   : fmt::format("steps {} to {}", steps[first].number, steps[last].number);
+  warnings.push_back(fmt::format(
+      "the work of GPUs was recorded in a part of the run; all figures are those of {}, of {} steps", which,
+      steps.size()));
+  steps.erase(steps.begin() + static_cast<std::ptrdiff_t>(last) + 1, steps.end());
+  steps.erase(steps.begin(), steps.begin() + static_cast<std::ptrdiff_t>(first));
+  return true;
+}
+
 std::string why_no_steps(const RunModel& run) {
   std::string why = "the trace has no step that all ranks have";
   const bool no_steps = std::all_of(run.ranks.begin(), run.ranks.end(),
@@ -125,8 +175,15 @@ Window choose_window(const RunModel& run, std::vector<std::string>& warnings) {
             [](const CommonStep& a, const CommonStep& b) { return a.time.start < b.time.start; });
   const bool others = run.source == TraceSource::kineto || run.source == TraceSource::nsys;
   const auto gpu = others ? gpu_extent_of(run) : std::nullopt;
-  window.warmup_steps = gpu ? 0 : warmup_of(static_cast<std::int64_t>(steps.size()));
-  steps.erase(steps.begin(), steps.begin() + window.warmup_steps);
+  const auto warmup = gpu ? 0 : warmup_of(static_cast<std::int64_t>(steps.size()));
+  const auto begin = steps.empty() ? 0 : steps[static_cast<std::size_t>(warmup)].time.start;
+  window.of_part = !others && keep_steps_with_gpu(run, steps, warnings);
+  const auto kept = std::find_if(steps.begin(), steps.end(),
+                                 [&](const CommonStep& step) { return step.time.start >= begin; });
+  if (kept != steps.end()) {  // Otherwise the work of GPUs was recorded in warm-up steps only.
+    window.warmup_steps = kept - steps.begin();
+    steps.erase(steps.begin(), kept);
+  }
   if (steps.empty() && !gpu) {
     window.no_steps = why_no_steps(run);
     window.time = extent_of(run);

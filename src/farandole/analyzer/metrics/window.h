@@ -21,6 +21,7 @@ struct Window {
   // From the start of each kept step to that of the next; the sum is the window.
   std::vector<double> periods_ms;
   bool of_gpu = false;   // The window is the extent of the GPU work that another profiler recorded.
+  bool of_part = false;  // It has only those steps of which the work of GPUs was recorded.
   std::string no_steps;  // Why there are no steps; then `time` is the extent of the trace.
 
   // Returns the indices of kept steps that took longer than 1.5 times the median and longer than the median
@@ -33,7 +34,7 @@ struct Window {
 // Returns how many of `steps` steps are warm-up: a tenth, but at least 1, at most 5, and never all.
 std::int64_t warmup_of(std::int64_t steps);
 
-// Adds to `warnings` which ranks lack steps that others have.
+// Adds to `warnings` which ranks lack steps that others have, and which steps lack the work of GPUs.
 Window choose_window(const RunModel& run, std::vector<std::string>& warnings);
 
 }  // namespace farandole

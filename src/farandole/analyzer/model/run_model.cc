@@ -35,6 +35,29 @@ void CounterUse::add(std::int64_t time_ns, double value) {
   most_ = std::max(most_, value);
 }
 
+void SummedRate::add(std::int64_t time_ns, double percent) {
+  const auto [last_ns, sum] = sums_.empty() ? std::pair<std::int64_t, double>{} : sums_.back();
+  if (!std::isfinite(percent) || percent < 0 || time_ns <= last_ns) return;
+  sums_.emplace_back(time_ns, sum + percent / 100 * static_cast<double>(time_ns - last_ns));
+  if (sums_.size() < 4096) return;
+  for (std::size_t i = 0; 2 * i + 1 < sums_.size(); ++i) sums_[i] = sums_[2 * i + 1];
+  sums_.resize(sums_.size() / 2);
+}
+
+double SummedRate::until(std::int64_t time_ns) const {
+  const auto after = std::partition_point(sums_.begin(), sums_.end(),
+                                          [&](const auto& sample) { return sample.first < time_ns; });
+  if (after == sums_.end()) return sums_.empty() ? 0 : sums_.back().second;
+  const auto [begin_ns, begin] = after == sums_.begin() ? std::pair<std::int64_t, double>{} : *(after - 1);
+  if (time_ns <= begin_ns) return begin;
+  return begin + (after->second - begin) * static_cast<double>(time_ns - begin_ns) /
+                     static_cast<double>(after->first - begin_ns);
+}
+
+std::int64_t SummedRate::between(Interval time) const {
+  return static_cast<std::int64_t>(until(time.end) - until(time.start));
+}
+
 void RankModel::shift_by(std::int64_t ns) {
   shift_ns += ns;
   steps = shifted(std::move(steps), ns);

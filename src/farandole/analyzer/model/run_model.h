@@ -7,8 +7,10 @@
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "farandole/analyzer/model/interval.h"
@@ -44,9 +46,25 @@ class CounterUse {
   double sum_ = 0, most_ = 0;
 };
 
+// The sum of a rate over time. Of many samples, every second one is forgotten.
+class SummedRate {
+ public:
+  void add(std::int64_t time_ns, double percent);
+  std::int64_t between(Interval time) const;  // in ns; 0 if there are no samples
+  bool known() const { return !sums_.empty(); }
+
+ private:
+  double until(std::int64_t time_ns) const;
+
+  std::vector<std::pair<std::int64_t, double>> sums_;  // From 0 to each sample.
+};
+
 // Those that a CounterSampler records and the report shows; without a value if there are no samples.
 struct ResourceCounters {
   std::optional<CounterUse> cpu_percent, memory_mib, gpu_percent, gpu_memory_mib;
+  SummedRate core_wait;    // The training thread could run but had no core.
+  std::set<int> cores;     // On which it was seen.
+  std::string idle_cores;  // Of the job on this node: "2-7".
 };
 
 // The events of one rank, packed. Memory grows with the number of phases and collectives, not with the spans

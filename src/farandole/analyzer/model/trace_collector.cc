@@ -177,6 +177,14 @@ bool is_collective_kernel(std::string_view name) {
          contains(name, "ncclDevKernel") || contains(name, "rcclKernel") || contains(name, "mscclKernel");
 }
 
+// ROCm copies and fills memory by kernels of its own, and its profiler labels other copies as kernels, too.
+bool is_copy(std::string_view name) {
+  static constexpr std::array<std::string_view, 10> copies = {
+      "__amd_rocclr_copy", "__amd_rocclr_fill", "Memcpy",       "Memset",    "CopyHostTo",
+      "CopyDeviceTo",      "FillBuffer",        "MEMORY_COPY_", "hipMemcpy", "hipMemset"};
+  return std::any_of(copies.begin(), copies.end(), [&](auto copy) { return name.starts_with(copy); });
+}
+
 // Returns "allreduce", "allgather", … from the name of a kernel; "" if the name does not contain it.
 std::string_view operation_of_kernel(std::string_view name) {
   static constexpr std::array<std::pair<std::string_view, std::string_view>, 9> operations = {
@@ -379,11 +387,12 @@ void TraceCollector::gpu_span(const TraceSpan& event, CollectedThread& thread) {
     return;
   }
   const auto end = event.start_ns + event.duration_ns;
-  const bool collective = event.category == Category::gpu_kernel &&
+  const auto category = is_copy(event.name) ? Category::gpu_memcpy : event.category;
+  const bool collective = category == Category::gpu_kernel &&
                           (is_collective_kernel(event.name) || !event.message.collective.empty() ||
                            !event.operation.empty() || event.collective);
   const auto phase = event.phase ? static_cast<std::size_t>(phase_of(*event.phase)) : phase_count;
-  thread.gpu[phase].append({event.start_ns, end, collective ? Category::communication : event.category});
+  thread.gpu[phase].append({event.start_ns, end, collective ? Category::communication : category});
   include(thread.collectives_extent, event.start_ns, end);
   if (!collective || !event.operation.empty() || event.collective) return;
   // This event is from another profiler. It has no sequence number, but the kernels of all ranks
@@ -417,6 +426,9 @@ void TraceCollector::unnumbered_collective(const TraceSpan& event, std::string_v
 }
 
 void TraceCollector::instant(const TraceInstant& event) {
+  constexpr std::string_view idle_cores = "idle cores ";
+  if (event.name.starts_with(idle_cores))
+    processes_[event.pid].resources.idle_cores = event.name.substr(idle_cores.size());
   if (event.bytes == 0 || !event.name.starts_with("gradient ")) return;
   Collective what;
   what.bytes = event.bytes;
@@ -426,6 +438,9 @@ void TraceCollector::instant(const TraceInstant& event) {
 
 void TraceCollector::counter(const TraceCounter& event) {
   auto& resources = processes_[event.pid].resources;
+  if (event.name == "core wait %") return resources.core_wait.add(event.time_ns, event.value);
+  if (event.name == "core" && event.value >= 0 && event.value < 1 << 20)
+    resources.cores.insert(static_cast<int>(event.value));
   const auto target = event.name == "CPU %"            ? &ResourceCounters::cpu_percent
                       : event.name == "memory MiB"     ? &ResourceCounters::memory_mib
                       : event.name == "GPU %"          ? &ResourceCounters::gpu_percent

@@ -27,7 +27,7 @@ RunReport analyze_run(const std::filesystem::path& path, std::span<const Scenari
   std::error_code ignored;
   if (std::filesystem::is_directory(path / "recorder", ignored) && !is_earlier_start(path))
     report.goodput = goodput_of(read_run_starts(path));
-  report.verdict = verdict_of(report.metrics, report.stragglers);
+  report.verdict = verdict_of(report.metrics, report.stragglers, report.wait_causes);
   report.findings = findings_of(report.metrics, report.stragglers, report.wait_causes);
   const bool asked = !scenarios.empty() || replayed;
   if (asked || can_replay(report.metrics, report.findings)) {
@@ -41,11 +41,13 @@ RunReport analyze_run(const std::filesystem::path& path, std::span<const Scenari
 
 namespace {
 
-// Mean over ranks and steps.
+// Mean over ranks and steps, with the time in which ranks wait for a core, because more ranks
+// may share cores.
 Figure compute_ms_of(const RunMetrics& metrics) {
   if (!metrics.no_compute.empty()) return Figure::because(metrics.no_compute);
   double sum = 0;
-  for (const auto& rank : metrics.ranks) sum += static_cast<double>(rank.compute) * 1e-6;
+  for (const auto& rank : metrics.ranks)
+    sum += static_cast<double>(rank.compute + (rank.gpu ? 0 : rank.core_wait)) * 1e-6;
   return Figure::ratio(sum, static_cast<double>(metrics.ranks.size() * metrics.window.steps.size()),
                        metrics.window.no_steps);
 }

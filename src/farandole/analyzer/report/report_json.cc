@@ -115,7 +115,9 @@ Json times_json(const std::vector<const RankMetrics*>& ranks, const RunMetrics& 
   std::vector<double> late;
   std::vector<const GpuTimes*> gpus;
   std::string no_clock;
+  bool core_known = true;
   for (const auto* rank : ranks) {
+    core_known = core_known && rank->core_wait_known;
     if (!rank->clock_known)
       no_clock = ranks.size() == 1 ? "this rank's clock could not be aligned"
                                    : "a rank's clock could not be aligned";
@@ -137,6 +139,8 @@ Json times_json(const std::vector<const RankMetrics*>& ranks, const RunMetrics& 
                                         : overlap)},
       {"exposed_s", json_of(sum(&RankMetrics::exposed))},
       {"other_s", json_of(sum(&RankMetrics::other))},
+      {"core_wait_s", core_known ? json_of(sum(&RankMetrics::core_wait))
+                                 : unknown("the trace does not record how long ranks wait for a core")},
       {"idle_s", json_of(sum(&RankMetrics::idle))},
       {"wait_s", across(&RankMetrics::waiting)},
       {"transfer_s", across(&RankMetrics::transfer)},
@@ -294,8 +298,10 @@ Json wait_cause_rows(const RunReport& run) {
 
 Json loss_rows(const RunReport& run) {
   auto rows = Json::array();
-  for (const auto& loss : run.losses)
-    rows.push_back({{"name", loss.name}, {"fraction", loss.fraction}, {"hours", loss.hours}});
+  for (const auto& group : group_losses(run.losses))
+    for (const auto& loss : group.parts)
+      rows.push_back(
+          {{"name", loss.name}, {"group", group.name}, {"fraction", loss.fraction}, {"hours", loss.hours}});
   return rows;
 }
 

@@ -218,10 +218,11 @@ class RunText {
     if (window.step_ms.empty()) {
       line("window", fmt::format("{:.3f} s: {}", seconds, window.no_steps));
     } else {
-      line("window", fmt::format("{:.3f} s: {} step{}, {} warm-up step{} left out", seconds,
-                                 with_thousands(static_cast<double>(window.steps.size())),
-                                 window.steps.size() == 1 ? "" : "s", window.warmup_steps,
-                                 window.warmup_steps == 1 ? "" : "s"));
+      line("window",
+           fmt::format("{:.3f} s: {} step{}{}, {} warm-up step{} left out", seconds,
+                       with_thousands(static_cast<double>(window.steps.size())),
+                       window.steps.size() == 1 ? "" : "s", window.of_part ? " with recorded GPU work" : "",
+                       window.warmup_steps, window.warmup_steps == 1 ? "" : "s"));
       const auto interval = median_interval(window.step_ms);
       line("step", fmt::format("median {:.2f} ms ({}), p95 {:.2f} ms", quantile(window.step_ms, 0.5),
                                interval ? fmt::format("95 %: {:.2f} to {:.2f}", interval->low, interval->high)
@@ -300,13 +301,20 @@ class RunText {
                            lost, lost.empty() ? bar : style_.dim(bar));
     };
     double unnamed = 0;
-    for (const auto& loss : run_.losses) {
-      if (loss.fraction < 0.0005) {
-        unnamed += loss.fraction;
+    for (const auto& group : group_losses(run_.losses)) {
+      if (group.fraction < 0.0005) {
+        unnamed += group.fraction;
         continue;
       }
-      left -= loss.fraction;
-      row(loss.name, loss.fraction, rank_time_text(loss.hours, metrics_), left);
+      left -= group.fraction;
+      const bool one = group.parts.size() == 1;
+      row(one ? group.parts.front().name : group.name, group.fraction, rank_time_text(group.hours, metrics_),
+          left);
+      double below = left + group.fraction;
+      for (const auto& part : group.parts)
+        if (!one && part.fraction >= 0.0005)
+          row("  " + cause_in(part), part.fraction, rank_time_text(part.hours, metrics_),
+              below -= part.fraction);
     }
     row("useful compute", std::max(0.0, left - unnamed), "", 0);
   }

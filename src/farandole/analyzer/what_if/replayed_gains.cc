@@ -27,6 +27,7 @@ double least_gain(const Replay& replay) {
 void add(const Replay& replay, Finding& finding, const Scenario& scenario, double gain,
          const std::string& said) {
   finding.replayed = ReplayedGain{scenario.text, 100 * gain};
+  finding.gain_percent = std::max(finding.gain_percent, 100 * gain);
   finding.evidence += fmt::format("; in a replay {}, the run is ", said) +
                       (gain < least_gain(replay) ? std::string("hardly shorter")
                                                  : fmt::format("{:.1f} % shorter", 100 * gain));

@@ -43,17 +43,21 @@ std::string describe_bytes(std::int64_t bytes) {
                                      : fmt::format("{:.1f} {}", value, units[unit]);
 }
 
-std::string describe_ranks(std::span<const int> ranks) {
+std::string describe_numbers(std::span<const int> numbers) {
   std::vector<std::string> parts;
-  for (std::size_t i = 0; i < ranks.size();) {
+  for (std::size_t i = 0; i < numbers.size();) {
     std::size_t last = i;
-    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
-    parts.push_back(last == i       ? fmt::format("{}", ranks[i])
-                    : last == i + 1 ? fmt::format("{}, {}", ranks[i], ranks[last])
-                                    : fmt::format("{}-{}", ranks[i], ranks[last]));
+    while (last + 1 < numbers.size() && numbers[last + 1] == numbers[last] + 1) ++last;
+    parts.push_back(last == i       ? fmt::format("{}", numbers[i])
+                    : last == i + 1 ? fmt::format("{}, {}", numbers[i], numbers[last])
+                                    : fmt::format("{}-{}", numbers[i], numbers[last]));
     i = last + 1;
   }
-  return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", describe_list(parts, 20));
+  return describe_list(parts, 20);
+}
+
+std::string describe_ranks(std::span<const int> ranks) {
+  return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", describe_numbers(ranks));
 }
 
 std::string describe_list(std::span<const std::string> texts, std::size_t most) {

@@ -10,27 +10,26 @@
 #include <optional>
 #include <string>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 #include <vector>
 
 #include "farandole/base/process/quiet_thread.h"
+#include "farandole/base/text/phrases.h"
+#include "farandole/timeline/counters/core_counters.h"
 #include "farandole/timeline/counters/gpu_counters.h"
 
 namespace farandole {
 namespace {
 
-// A counter of the timeline that shows the growth per second of a field of ProcessCounters.
-struct Rate {
-  NameId name;
-  double unit;  // how much of the field makes one unit of the counter
-  std::function<std::optional<std::int64_t>(const ProcessCounters&)> field;
-};
-
 class Sampler {
  public:
-  Sampler(Timeline& timeline, const std::string& gpu)
-      : timeline_(timeline), memory_(timeline.intern("memory MiB")), gpu_(GpuCounters::open(gpu)) {
-    using Counters = ProcessCounters;
+  Sampler(Timeline& timeline, const std::string& gpu, int training_tid)
+      : timeline_(timeline),
+        memory_(timeline.intern("memory MiB")),
+        core_(timeline.intern("core")),
+        training_(training_tid),
+        gpu_(GpuCounters::open(gpu)) {
     rate("CPU %", 1e7, [](const Counters& c) { return c.cpu_ns; });
     rate("page faults/s", 1, [](const Counters& c) { return c.page_faults; });
     rate("major page faults/s", 1, [](const Counters& c) { return c.major_page_faults; });
@@ -40,11 +39,13 @@ class Sampler {
     rate("file write MB/s", 1e6, [](const Counters& c) { return c.file_written_bytes; });
     rate("host network in MB/s", 1e6, [](const Counters& c) { return c.network_received_bytes; });
     rate("host network out MB/s", 1e6, [](const Counters& c) { return c.network_sent_bytes; });
+    rate("core wait %", 1e7, [](const Counters& c) { return c.core_wait_ns; });
+    last_ = read();
   }
 
   void sample() {
     const std::int64_t now = now_ns();
-    const auto counters = ProcessCounters::read();
+    const auto counters = read();
     const double seconds = static_cast<double>(now - last_ns_) * 1e-9;
     for (const auto& rate : rates_) {
       const auto value = rate.field(counters), before = rate.field(last_);
@@ -55,12 +56,30 @@ class Sampler {
     last_ns_ = now;
     last_ = counters;
     if (const auto mib = resident_mib()) timeline_.counter(memory_, *mib, now);
+    if (const auto core = training_.number()) timeline_.counter(core_, *core, now);
     if (gpu_ != nullptr) sample_gpu(now);
   }
 
+  void end() {
+    if (const auto idle = cores_.idle(); !idle.empty())
+      timeline_.instant(timeline_.intern("idle cores " + describe_numbers(idle)));
+  }
+
  private:
+  struct Counters : ProcessCounters {
+    std::optional<std::int64_t> core_wait_ns;
+  };
+  // A counter of the timeline that shows the growth per second of a field.
+  struct Rate {
+    NameId name;
+    double unit;  // how much of the field makes one unit of the counter
+    std::function<std::optional<std::int64_t>(const Counters&)> field;
+  };
+
+  Counters read() const { return {ProcessCounters::read(), training_.waited_ns()}; }
+
   void rate(const char* name, double unit,
-            std::function<std::optional<std::int64_t>(const ProcessCounters&)> field) {
+            std::function<std::optional<std::int64_t>(const Counters&)> field) {
     rates_.push_back({timeline_.intern(name), unit, std::move(field)});
   }
 
@@ -74,11 +93,13 @@ class Sampler {
   }
 
   Timeline& timeline_;
-  NameId memory_;
+  const NameId memory_, core_;
+  const ThreadCore training_;
+  const AllocatedCores cores_;
   std::vector<Rate> rates_;
   std::unique_ptr<GpuCounters> gpu_;
   std::int64_t last_ns_ = now_ns();
-  ProcessCounters last_ = ProcessCounters::read();
+  Counters last_;
 };
 
 std::optional<std::int64_t> number_in(const std::filesystem::path& path) {
@@ -135,7 +156,7 @@ void read_infiniband(ProcessCounters& counters) {
 }  // namespace
 
 CounterSampler::CounterSampler(Timeline& timeline, const CounterOptions& options)
-    : timeline_(timeline), options_(options) {
+    : timeline_(timeline), options_(options), training_tid_(static_cast<int>(::syscall(SYS_gettid))) {
   if (timeline_.enabled()) thread_ = start_quiet_thread([this] { run(); });
 }
 
@@ -151,7 +172,7 @@ CounterSampler::~CounterSampler() {
 
 void CounterSampler::run() {
   timeline_.name_thread("counters");
-  Sampler sampler(timeline_, options_.gpu);
+  Sampler sampler(timeline_, options_.gpu, training_tid_);
   std::unique_lock lock(mutex_);
   // Samples are taken on a fixed grid, so that slow samples do not stretch the interval.
   for (auto next = std::chrono::steady_clock::now() + options_.interval;
@@ -159,6 +180,7 @@ void CounterSampler::run() {
        next = std::max(next + options_.interval, std::chrono::steady_clock::now()))
     sampler.sample();
   sampler.sample();
+  sampler.end();
 }
 
 ProcessCounters ProcessCounters::read() {

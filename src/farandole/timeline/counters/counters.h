@@ -25,6 +25,9 @@ struct CounterOptions {
 // switches/s", "preemptions/s", "file read MB/s", "file write MB/s", "host network in MB/s" and "out".
 // ProcessCounters explains them, and MB are 10⁶ bytes. Current values: "memory MiB" (resident) and, if the
 // GPU can be read, "GPU %", "GPU memory MiB", "GPU power W" and "GPU temperature C".
+// Of the thread that creates the sampler: "core wait %", the part of the time in which it could run but no
+// core was free for it, and "core", its number. At the end, the instant "idle cores 2-7" names the cores of
+// the allocation that nothing has used meanwhile.
 class CounterSampler {
  public:
   // `timeline` must outlive the sampler. No thread starts if the timeline records nothing.
@@ -38,6 +41,7 @@ class CounterSampler {
 
   Timeline& timeline_;
   const CounterOptions options_;
+  const int training_tid_;
   std::mutex mutex_;
   std::condition_variable wake_;
   bool stop_ = false;

@@ -102,11 +102,11 @@ std::string waterfall_chart(const RunReport& run) {
   constexpr double left = 300, right = 720, row_height = 28;
   std::vector<Loss> shown;
   double small = 0;
-  for (const auto& loss : run.losses) {
-    if (loss.fraction >= 0.001 && shown.size() < 12)
-      shown.push_back(loss);
+  for (const auto& [share, name, fraction, hours, parts] : group_losses(run.losses)) {
+    if (fraction >= 0.001)
+      shown.push_back({share, parts.size() == 1 ? parts.front().name : name, fraction, hours});
     else
-      small += loss.fraction;
+      small += fraction;
   }
   if (small > 0.0005) shown.push_back({Share::other, "other losses, each below 0.1 %", small, 0});
   const double useful = run.metrics.parallel_efficiency.value.value_or(0);

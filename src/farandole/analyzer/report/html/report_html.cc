@@ -187,7 +187,7 @@ class RunPage {
         metrics_.window.length() > 0 && metrics_.no_compute.empty() ? html::waterfall_chart(run_) : "");
     text += section(
         "What to do",
-        "The largest gain comes first. A gain is how much shorter the run would be if the whole loss were "
+        "The largest loss comes first. A gain is how much shorter the run would be if the whole loss were "
         "removed.",
         findings());
     text += html::what_if_section(run_);
