@@ -104,6 +104,17 @@ TEST(StatusOfSubmission, IsWhatSlurmSaysUntilItsLauncherCame) {
   job.slurm["JOB_ID"] = "7";
   write_job(run / "launch/job.json", job);
   EXPECT_EQ(slurm_says("JobState=RUNNING", run / "job.sbatch").state, State::finished);
+
+  // Its ranks have saved and ended; its launcher is about to requeue it.
+  job.slurm["JOB_NAME"] = "train";
+  job.exit_code = 75;
+  job.end_ns = real_time_ns();
+  write_job(run / "launch/job.json", job);
+  const std::string still_runs = "JobId=7 JobName=train\n   JobState=RUNNING";
+  EXPECT_EQ(slurm_says(still_runs, run / "job.sbatch").state, State::waiting);
+  job.end_ns = start_ns + 10;
+  write_job(run / "launch/job.json", job);
+  EXPECT_EQ(slurm_says(still_runs, run / "job.sbatch").state, State::stopped);
   ::setenv("PATH", path.c_str(), 1);
 }
 

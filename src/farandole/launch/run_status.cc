@@ -194,6 +194,13 @@ void correct(RunStatus& status, const JobRecord& job, const JobState& now) {
     status.state = State::starting;
     status.detail.clear();
   }
+  // The launcher records the end of the ranks first, and then asks Slurm to requeue the job.
+  constexpr std::int64_t requeue_takes_ns = 60'000'000'000;
+  if (status.job_state == "RUNNING" && status.state == State::stopped &&
+      real_time_ns() - job.end_ns < requeue_takes_ns) {
+    status.state = State::waiting;
+    status.detail = "it has saved, and its batch script may still requeue it";
+  }
   if (status.state != State::waiting) return;
   if (const auto why = why_not_again(status, job); !why.empty()) {
     status.state = State::stopped;
@@ -273,7 +280,7 @@ RunStatus read_run_status(const fs::path& run) {
   if (status.state != State::running) status.seconds_left.reset();
   if (status.state == State::running) explain_unknown(run, recorded, kind, status);
   // Until the ranks record, the launcher's record and theirs are of different starts.
-  if (status.state != State::starting)
+  if (status.state != State::starting && !first)
     status.goodput = goodput_of(read_run_starts(run, status.state == State::running ? real_time_ns() : 0));
   return status;
 }
@@ -348,7 +355,7 @@ std::string paragraph(const RunStatus& run) {
                           : fmt::format("none of Farandole; {} looks like one{}", run.other_checkpoint, age));
   if (run.restarts.value_or(0) > 0)
     add("restarts", fmt::format("{}; {} steps were repeated", *run.restarts, run.lost_steps.value_or(0)));
-  if (run.state != State::starting) add("goodput", goodput_text(run.goodput));
+  if (run.knows_goodput()) add("goodput", goodput_text(run.goodput));
   if (run.ranks)
     add("ranks",
         fmt::format("{}{}", *run.ranks, run.hosts.empty() ? "" : " on " + describe_list(run.hosts, 4)));
@@ -395,7 +402,7 @@ Json to_json(const RunStatus& run) {
   set("checkpoint_step", run.checkpoint_step);
   set("checkpoint_age_s", run.checkpoint_age_s);
   if (!run.other_checkpoint.empty()) json["other_checkpoint"] = run.other_checkpoint;
-  if (run.state != State::starting) json["goodput"] = goodput_json(run.goodput);
+  if (run.knows_goodput()) json["goodput"] = goodput_json(run.goodput);
   set("restarts", run.restarts);
   set("lost_steps", run.lost_steps);
   set("ranks", run.ranks);

@@ -36,10 +36,12 @@ struct RunStatus {
   std::string other_checkpoint;            // The newest file that looks like one of the program's own.
   bool counts_own_steps = false;           // The program does not number its steps; each start begins with 0.
   std::string no_step, no_samples;  // Why the step or the samples per second of a running run are unknown.
-  Goodput goodput;                  // Over all starts.
+  Goodput goodput;                  // Over all starts; it has none while the first one begins.
   std::vector<std::string> hosts;   // Without repetition.
   std::string job;                  // Slurm job; empty outside Slurm.
   std::string job_state;            // What Slurm says about it, if Slurm can be asked here.
+
+  bool knows_goodput() const { return goodput.starts > 0 || !goodput.unknown.empty(); }
 };
 
 // Returns false if nothing more will happen to the run by itself.
