@@ -303,9 +303,10 @@ std::string last_to_arrive(const RunMetrics& metrics) {
                                 [](const CollectiveRow& one) { return one.last_rank.has_value(); });
   if (metrics.window.no_steps.empty() || row == metrics.collectives.end()) return "";
   return fmt::format(
-      " Rank {} is the last to arrive in {:.1f} % of {} calls of {}, on average {:.3g} ms after the first rank.",
-      *row->last_rank, 100 * *row->last_share.value, with_thousands(static_cast<double>(row->count)),
-      row->name, *row->late_us.value * 1e-3);
+      " Rank {} is the last to arrive in {:.1f} % of {} call{} of {}{}, on average {:.3g} ms after the first rank.",
+      *row->last_rank, 100 * *row->last_share.value, with_thousands(static_cast<double>(row->last_count)),
+      row->last_count == 1 ? "" : "s", row->name, row->last_count < row->count ? " with known arrivals" : "",
+      *row->late_us.value * 1e-3);
 }
 
 std::string verdict_of(const RunMetrics& metrics, const std::vector<Straggler>& stragglers,

@@ -223,6 +223,7 @@ void add_latest_rank(const RunModel& run, const Samples& samples, CollectiveRow&
   row.last_rank = run.ranks[rank].rank;
   row.late_us = Figure::known(arrivals.mean_us());
   row.last_share = Figure::known(arrivals.last / arrivals.count);
+  row.last_count = static_cast<std::uint64_t>(arrivals.count);
 }
 
 CollectiveRow row_of(const std::string& name, const std::string& operation, const Samples& samples) {

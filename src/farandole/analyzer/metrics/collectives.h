@@ -74,8 +74,9 @@ struct CollectiveRow {
   double total_s = 0;  // Sum of the durations on all ranks.
   // The rank that arrives latest on average; nullopt if the ranks' clocks cannot tell.
   std::optional<int> last_rank;
-  Figure last_share;  // Part of this rank's collectives in which it is the last to arrive.
-  Figure late_us;     // Its mean arrival after the first rank.
+  Figure last_share;             // Part of this rank's collectives in which it is the last to arrive.
+  Figure late_us;                // Its mean arrival after the first rank.
+  std::uint64_t last_count = 0;  // Its collectives with known arrivals; both figures are about them.
 
   // `us` is one of the times above that include waiting if waiting is unknown.
   Figure without_waiting(double us) const { return wait_us.value ? Figure::known(us) : wait_us; }
