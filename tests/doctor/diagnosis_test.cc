@@ -9,33 +9,18 @@
 #include <string>
 #include <utility>
 
+#include "doctor/run_of.h"
 #include <nlohmann/json.hpp>
 
 namespace farandole {
 namespace {
 
+using evidence::noon;
+using evidence::run_of;
+using evidence::second;
 using testing::Contains;
 using testing::HasSubstr;
 using testing::Not;
-
-constexpr std::int64_t second = 1'000'000'000, noon = 1'800'000'000 * second;
-
-RunEvidence run_of(int ranks) {
-  RunEvidence run;
-  run.folder = "run";
-  run.kind = ProgramKind::train;
-  run.now_ns = noon + 3600 * second;
-  run.job.emplace();
-  run.job->ranks = ranks;
-  run.job->start_ns = noon - 3600 * second;
-  run.job->end_ns = noon + second;
-  for (int r = 0; r < ranks; ++r) {
-    run.ranks.emplace_back();
-    run.ranks.back().rank = r;
-    run.ranks.back().host = r < ranks / 2 ? "node1" : "node2";
-  }
-  return run;
-}
 
 RankRecord& end(RankEvidence& rank, int exit_code, int signal = 0, bool told = false) {
   rank.end.emplace();

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "analyzer/trace_builder.h"
+#include "doctor/run_of.h"
 #include "lane.h"
 
 #include "farandole/analyzer/report/report.h"
@@ -123,18 +124,10 @@ std::string verdict_on_gpus(int ranks, const GpuStep& step, const std::string& c
 
 // A rank ends in step 12, and another, which waits for it, a second later.
 std::string diagnosis_of(int ranks, int who, const std::function<void(RunEvidence&, RankRecord&)>& inject) {
-  constexpr std::int64_t second = 1'000'000'000, noon = 1'800'000'000 * second;
-  RunEvidence run;
-  run.folder = "run";
-  run.kind = ProgramKind::train;
-  run.now_ns = noon + 3600 * second;
-  run.job.emplace();
-  run.job->ranks = ranks;
-  run.job->start_ns = noon - 3600 * second;
-  run.job->end_ns = noon + second;
+  using evidence::noon, evidence::second;
+  auto run = evidence::run_of(ranks);
   for (int rank = 0; rank < ranks; ++rank) {
-    auto& evidence = run.ranks.emplace_back();
-    evidence.rank = rank;
+    auto& evidence = run.ranks[static_cast<std::size_t>(rank)];
     evidence.host = "node1";
     auto& recorder = evidence.recorder.emplace();
     recorder.readable = true;

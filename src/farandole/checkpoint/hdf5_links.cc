@@ -5,17 +5,16 @@
 #include <deque>
 #include <map>
 
+#include "farandole/base/text/phrases.h"
+
 namespace farandole {
 namespace {
 
 constexpr int deepest = 64;
 
-// For reasons: control characters would end the line.
-std::string quoted(const char* name) {
-  std::string text(name, ::strnlen(name, 200));
-  for (char& c : text)
-    if (static_cast<unsigned char>(c) < 0x20) c = '?';
-  return text;
+// The beginning of a name of any length.
+std::string shown(const char* name) {
+  return printable(std::string_view(name, ::strnlen(name, 200)));
 }
 
 struct Link {
@@ -104,11 +103,11 @@ class Survey {
     if (info.u.val_size == 0 || info.u.val_size > longest) return "nothing";
     std::string value(info.u.val_size + 1, '\0');
     if (H5Lget_val(file_, path.c_str(), value.data(), info.u.val_size, H5P_DEFAULT) < 0) return "nothing";
-    if (info.type != H5L_TYPE_EXTERNAL) return quoted(value.c_str());
+    if (info.type != H5L_TYPE_EXTERNAL) return shown(value.c_str());
     unsigned flags = 0;
     const char *target_file = "", *target_path = "";
     H5Lunpack_elink_val(value.data(), info.u.val_size, &flags, &target_file, &target_path);
-    return quoted(target_file);
+    return shown(target_file);
   }
 
   const hid_t file_;
@@ -138,7 +137,7 @@ std::optional<Hdf5Problem> problem_of(hid_t dataset, const std::string& path, co
   const auto creation = check(H5Dget_create_plist(dataset), H5Pclose, "H5Dget_create_plist");
   const auto elsewhere = [&](const std::string& how) {
     return Hdf5Problem{path,
-                       "its values are in another file, " + quoted(name.data()) + " (" + how +
+                       "its values are in another file, " + shown(name.data()) + " (" + how +
                            "), which is not read; copy the data into this file",
                        false, true};
   };
@@ -163,7 +162,7 @@ std::optional<Hdf5Problem> problem_of(hid_t dataset, const std::string& path, co
                               "H5Pget_filter2");
     if (H5Zfilter_avail(filter) <= 0) {
       H5Eclear2(H5E_DEFAULT);
-      const auto named = quoted(name.data());
+      const auto named = shown(name.data());
       return Hdf5Problem{path, "this HDF5 lacks its filter " + std::to_string(filter) +
                                    (named.empty() ? "" : " (" + named + ")") +
                                    "; install the filter's plugin, or write it without"};
