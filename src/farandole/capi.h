@@ -1,0 +1,151 @@
+/* Farandole for programs in C, Fortran and Python: ranks, groups, collectives, the recorder and checkpoints
+ * as plain functions. It needs neither LibTorch nor CUDA.
+ *
+ * Result: int functions return an exit code of farandole/base/error.h, and 0 if all went well, unless another
+ * result is described; fdl_error() then says what, where and what to do.
+ * Thread safety: any thread may call the recorder's functions. fdl_init(), fdl_close(), fdl_group() and
+ * fdl_agree() belong to the main thread. One thread at a time may use a group.
+ * Collective: ranks of a group call its collectives in the same order; the functions marked so.
+ * Units: bytes; nanoseconds of fdl_now(); counts are of elements.
+ */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define FDL_ABI 1
+
+/* Element types and operations, in the order of base/dtype.h and comm/reduce_op.h. */
+enum fdl_dtype {
+  FDL_FLOAT16, FDL_BFLOAT16, FDL_FLOAT32, FDL_FLOAT64, FDL_INT32, FDL_INT64, FDL_UINT8, FDL_BOOL,
+  FDL_INT8, FDL_INT16
+};
+enum fdl_op { FDL_SUM, FDL_AVERAGE, FDL_MIN, FDL_MAX, FDL_PRODUCT };
+/* Categories of time, in the order of timeline/event.h. */
+enum fdl_category {
+  FDL_DATA, FDL_FORWARD, FDL_BACKWARD, FDL_OPTIMIZER, FDL_COMMUNICATION, FDL_WAIT, FDL_CHECKPOINT,
+  FDL_EVALUATION, FDL_GPU_KERNEL, FDL_GPU_MEMCPY, FDL_STEP, FDL_OTHER
+};
+
+int fdl_abi(void);                /* FDL_ABI of the library, to compare with the header's */
+const char* fdl_version(void);    /* "0.1.0" */
+const char* fdl_error(void);      /* of this thread's last call that failed */
+
+/* --- The job ------------------------------------------------------------------------------------------- */
+
+/* Starts MPI unless the program has done so, and the watchdog; records into FARANDOLE_RUN_DIR if it is set.
+ * A second call does nothing. Collective over the job. */
+int fdl_init(void);
+int fdl_is_running(void);         /* 1 between fdl_init() and fdl_close() */
+/* Ends the recording, then MPI if fdl_init() has started it. Other ranks may work on meanwhile. */
+int fdl_close(void);
+/* Prints `message` unless another rank has said why the job ends, and ends all ranks with this exit code. */
+void fdl_abort(int code, const char* message);
+
+int fdl_rank(void);
+int fdl_size(void);
+int fdl_local_rank(void);
+int fdl_local_size(void);
+const char* fdl_host(int rank);
+
+/* Returns in *any whether any rank asks. Collective over the job. */
+int fdl_agree(int asks, int* any);
+/* 1 after SIGTERM or SIGUSR1, or shortly before the end of the job's time. The first call takes over these
+ * signals, and returns 0 before fdl_init(). */
+int fdl_stop_requested(void);
+
+/* --- The recorder -------------------------------------------------------------------------------------- */
+
+int64_t fdl_now(void);            /* nanoseconds; the clock of all times below */
+int fdl_recording(void);          /* 1 if something is recorded at this step */
+int fdl_intern(const char* name); /* a number for the name, for the functions below; call it once for a name */
+/* Begin and end the innermost span of the calling thread. Up to 64 may be open. */
+void fdl_begin(int category, int name);
+void fdl_end(void);
+void fdl_span(int category, int name, int64_t start, int64_t end); /* one that has ended */
+void fdl_set_step(int64_t step);  /* records from now on belong to it; -1: to no step */
+void fdl_count_step(void);        /* an optimizer has ended a step; the watchdog counts them */
+void fdl_instant(int name);
+void fdl_counter(int name, double value);
+void fdl_fact(const char* fact, const char* value); /* of this rank, as in Timeline::set_metadata() */
+/* Writes run.json on rank 0. `facts` is a JSON object with fields of docs/file-formats.md, which are added
+ * to what is known (ranks, hosts, start). Other ranks do nothing. */
+int fdl_run_facts(const char* facts);
+/* Adds a line to metrics.jsonl on rank 0. `values` is a JSON object of numbers. */
+int fdl_log(int64_t step, int64_t epoch, const char* values);
+
+/* Collectives of another library, for example Gloo: they are recorded, and the watchdog sees them. `ranks`
+ * are ranks of the job; NULL: all. Ranks that have the same list call this in the same order. */
+int fdl_observe(const int* ranks, int count, void** observed);
+void fdl_observe_end(void* observed);
+/* This rank enters a collective: the number of the call. `operation` as "allreduce". Calls may overlap. */
+int64_t fdl_enter(void* observed, const char* operation, const char* name, size_t bytes);
+void fdl_leave(void* observed, int64_t call);
+
+/* The watchdog sends `signal` to the main thread when it looks at it, and then reads new text from `file`
+ * (faulthandler.register(signal, file, all_threads=False)). */
+int fdl_watch_python(int signal, int file);
+
+/* --- Groups and collectives ----------------------------------------------------------------------------- */
+
+/* `ranks` are ranks of the job, in this order; NULL: all. *group is NULL on other ranks. Its collectives run in
+ * the order of the calls. Collective over the ranks in the list. */
+int fdl_group(const int* ranks, int count, void** group);
+void fdl_group_free(void* group);
+int fdl_group_rank(void* group);
+int fdl_group_size(void* group);
+
+/* With `ticket` NULL, a call returns when its buffers may be used again. Otherwise it returns at once, *ticket
+ * is a positive number, and the buffers belong to the call until fdl_wait() or fdl_next_done() has named it.
+ * `name` is for the timeline and messages. Roots and peers are ranks of the group. */
+int fdl_allreduce(void* group, const char* name, void* data, size_t count, int dtype, int op, int64_t* ticket);
+int fdl_reduce(void* group, const char* name, void* data, size_t count, int dtype, int op, int root,
+               int64_t* ticket); /* `data` of other ranks is unchanged */
+int fdl_broadcast(void* group, const char* name, void* data, size_t bytes, int root, int64_t* ticket);
+/* Sizes of all ranks' parts; NULL: `bytes` (or `count`) for each rank. `out` is in the order of the ranks. */
+int fdl_all_gather(void* group, const char* name, const void* in, void* out, size_t bytes,
+                   const size_t* bytes_by_rank, int64_t* ticket);
+int fdl_gather(void* group, const char* name, const void* in, void* out, size_t bytes, int root,
+               int64_t* ticket); /* `out` is used on the root */
+int fdl_scatter(void* group, const char* name, const void* in, void* out, size_t bytes, int root,
+                int64_t* ticket); /* `in` is used on the root */
+int fdl_reduce_scatter(void* group, const char* name, const void* in, void* out, size_t count,
+                       const size_t* count_by_rank, int dtype, int op, int64_t* ticket);
+int fdl_all_to_all(void* group, const char* name, const void* in, const size_t* send_bytes, void* out,
+                   const size_t* receive_bytes, int64_t* ticket);
+int fdl_barrier(void* group, const char* name, int64_t* ticket);
+/* Messages between two ranks. They need no order among the other calls. `source` -1: any; the sender is then in
+ * *peer after the call or its wait (NULL: not wanted). */
+int fdl_send(void* group, const void* data, size_t bytes, int peer, int tag, int64_t* ticket);
+int fdl_receive(void* group, void* data, size_t bytes, int source, int tag, int* peer, int64_t* ticket);
+
+/* Waits for a call: its result. `seconds` < 0: without limit; otherwise *done is 0 if the time has passed. A
+ * ticket can be waited for once. */
+int fdl_wait(int64_t ticket, double seconds, int* done);
+int fdl_test(int64_t ticket);     /* 1 if the call has ended; fdl_wait() then returns at once */
+/* Marks a call whose end fdl_next_done() tells, in place of fdl_wait(). */
+int fdl_notify(int64_t ticket);
+/* Waits for the next call that was marked and has ended: its ticket, and its result in *result with the text
+ * in fdl_error(). 0: the seconds have passed. -1: fdl_close() was called. */
+int64_t fdl_next_done(double seconds, int* result);
+
+/* --- Files ---------------------------------------------------------------------------------------------- */
+
+/* A checkpoint of arrays, as docs/file-formats.md describes it. Only one rank writes a file. */
+int fdl_checkpoint_create(int64_t step, int64_t epoch, void** checkpoint);
+/* `path` as "/model/fc1.weight". The data are copied. */
+int fdl_checkpoint_add(void* checkpoint, const char* path, int dtype, int dimensions, const int64_t* shape,
+                       const void* data);
+int fdl_checkpoint_write(void* checkpoint, const char* file); /* atomically */
+int fdl_checkpoint_open(const char* file, void** checkpoint); /* verifies it */
+/* The bytes of an array; NULL if there is none. They live until fdl_checkpoint_free(). */
+const void* fdl_checkpoint_array(void* checkpoint, const char* path, int* dtype, size_t* bytes);
+void fdl_checkpoint_free(void* checkpoint);
+
+#ifdef __cplusplus
+}
+#endif
