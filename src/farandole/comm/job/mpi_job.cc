@@ -133,22 +133,33 @@ std::unique_ptr<Communicator> MpiJob::new_communicator(Waiting waiting, Wire wir
   return make_communicator(MPI_COMM_WORLD, layout_.nodes, types_, waiting, options(wire));
 }
 
-std::unique_ptr<Communicator> MpiJob::new_communicator(Waiting waiting, std::span<const int> ranks,
-                                                       Wire wire) const {
+void MpiJob::make_comm(std::span<const int> ranks, MpiHandle& comm) const {
   check_group(ranks, layout_.size);
   if (std::find(ranks.begin(), ranks.end(), layout_.rank) == ranks.end())
     throw UserError(
         fmt::format("rank {} creates a communicator for a group that does not contain it", layout_.rank));
-  std::vector<int> nodes;
-  for (const int rank : ranks) nodes.push_back(layout_.nodes[static_cast<std::size_t>(rank)]);
   MPI_Group job = MPI_GROUP_NULL, group = MPI_GROUP_NULL;
   check_mpi(MPI_Comm_group(MPI_COMM_WORLD, &job), "MPI_Comm_group");
   check_mpi(MPI_Group_incl(job, static_cast<int>(ranks.size()), ranks.data(), &group), "MPI_Group_incl");
-  MpiHandle comm;
   check_mpi(MPI_Comm_create_group(MPI_COMM_WORLD, group, tag_of(ranks), &comm.comm), "MPI_Comm_create_group");
   MPI_Group_free(&group);
   MPI_Group_free(&job);
+}
+
+std::unique_ptr<Communicator> MpiJob::new_communicator(Waiting waiting, std::span<const int> ranks,
+                                                       Wire wire) const {
+  MpiHandle comm;
+  make_comm(ranks, comm);
+  std::vector<int> nodes;
+  for (const int rank : ranks) nodes.push_back(layout_.nodes[static_cast<std::size_t>(rank)]);
   return make_communicator(comm.comm, nodes, types_, waiting, options(wire));
+}
+
+int MpiJob::value_of_first(std::span<const int> ranks, int value) const {
+  MpiHandle comm;
+  make_comm(ranks, comm);
+  check_mpi(MPI_Bcast(&value, 1, MPI_INT, 0, comm.comm), "MPI_Bcast");
+  return value;
 }
 
 void MpiJob::use_transport(Transport transport) {

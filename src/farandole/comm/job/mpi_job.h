@@ -16,6 +16,8 @@
 
 namespace farandole {
 
+struct MpiHandle;
+
 class MpiJob {
  public:
   // Throws: UserError if this process is alone although its launcher started several ("a world of one
@@ -43,6 +45,14 @@ class MpiJob {
   // Collective: every rank of the group must call this in the same order.
   std::unique_ptr<Communicator> new_communicator(Waiting waiting, std::span<const int> ranks,
                                                  Wire wire = Wire::exact) const;
+  // Returns the value of the first rank of the list.
+  // Throws: UserError as new_communicator().
+  // Collective: every rank of the list must call this in the same order.
+  int value_of_first(std::span<const int> ranks, int value) const;
+  // Sets `comm`, which has none, to a communicator of MPI for these ranks, in the given order.
+  // Throws: UserError as new_communicator().
+  // Collective: every rank of the list must call this in the same order.
+  void make_comm(std::span<const int> ranks, MpiHandle& comm) const;
   // Collective: every rank of the group must call this in the same order.
   std::unique_ptr<MessageChannel> new_channel() const;
   // How the nodes exchange data and why, as in "TCP between nodes, 128 KiB at once (…)". std::nullopt if
