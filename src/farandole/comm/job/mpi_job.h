@@ -65,6 +65,11 @@ class MpiJob {
   struct Runtime {
     Runtime();
     ~Runtime();
+    std::function<void()> before_finalize;
+
+   private:
+    bool is_own_ = true;  // else the program has started MPI
+    int attribute_ = MPI_KEYVAL_INVALID;
   };
   TransportOptions options(Wire wire) const;
 

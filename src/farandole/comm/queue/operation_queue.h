@@ -49,7 +49,7 @@ class OperationQueue : private TicketWorker {
   bool help(std::unique_lock<std::mutex>& lock, Ticket awaited) override;
   void note_sleeper(Ticket awaited) override;
   void note();
-  void run_now(std::unique_lock<std::mutex>& lock, const Operation& operation);
+  std::exception_ptr run_now(std::unique_lock<std::mutex>& lock, Ticket ticket, const Operation& operation);
   void run_next(std::unique_lock<std::mutex>& lock);
   void work();
 

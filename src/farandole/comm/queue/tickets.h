@@ -45,8 +45,8 @@ class Tickets {
 
   // Waits until the operation has ended. Returns false if the limit has passed; the ticket then stays valid.
   // Without a limit, the calling thread may carry out the operation and those before it.
-  // Throws: the error of the operation. UserError if the ticket was waited for before, or if next_done() tells its
-  // end.
+  // Throws: the error of the operation. UserError if a thread waits or has waited for the ticket, or if next_done()
+  // tells its end.
   bool wait(Ticket ticket, Limit limit = std::nullopt);
   // True if wait() would return at once.
   // Throws: UserError as wait().
@@ -61,9 +61,10 @@ class Tickets {
   void close();
   bool is_closed();
 
-  // The following is for those who carry out operations. Hold the mutex when calling open() and end().
+  // The following is for those who carry out operations. Hold the mutex when calling the last three.
   std::mutex& mutex() { return mutex_; }
   Ticket open(TicketWorker& worker);  // which lives until the operation has ended
+  bool has_ended(Ticket ticket);
   void end(Ticket ticket, std::exception_ptr error = nullptr);
 
  private:
