@@ -1,7 +1,6 @@
 // The groups and collectives of farandole/capi.h.
 #include <algorithm>
 #include <chrono>
-#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,7 +9,6 @@
 #include "farandole/capi.h"
 #include "farandole/capi/group_handle.h"
 #include "farandole/capi/process_job.h"
-#include "farandole/comm/mpi/mpi_check.h"
 #include "farandole/comm/queue/collectives_of_root.h"
 #include "farandole/comm/wrap/traced_communicator.h"
 
@@ -60,21 +58,15 @@ Tickets::Limit limit_of(double seconds) {
 GroupHandle* make_group(const int* ranks, int count) {
   auto& own = need_job();
   auto& job = own.job;
-  std::vector<int> list(static_cast<std::size_t>(job.layout().size));
-  std::iota(list.begin(), list.end(), 0);
-  std::unique_ptr<TracedCommunicator> communicator;
-  MpiHandle comm;
-  if (ranks != nullptr) list.assign(ranks, ranks + count);
-  if (std::find(list.begin(), list.end(), job.layout().rank) == list.end()) return nullptr;
-  if (ranks == nullptr)
-    communicator = job.new_communicator(Waiting::yielding, Wire::exact);
-  else
-    communicator = job.new_communicator_of(list);
-  job.mpi().make_comm(list, comm);
+  const bool all = ranks == nullptr;
+  const std::vector<int> list(ranks, ranks + (all ? 0 : count));
+  if (!all && std::find(list.begin(), list.end(), job.layout().rank) == list.end()) return nullptr;
+  auto communicator =
+      all ? job.new_communicator(Waiting::yielding, Wire::exact) : job.new_communicator_of(list);
+  auto messages = all ? job.mpi().new_messages(own.messages) : job.mpi().new_messages(own.messages, list);
   auto& timeline = job.timeline();
   return own.groups
-      .emplace_back(std::make_unique<GroupHandle>(std::move(communicator), comm.comm, *own.tickets,
-                                                  own.messages,
+      .emplace_back(std::make_unique<GroupHandle>(std::move(communicator), std::move(messages), *own.tickets,
                                                   [&timeline] { timeline.name_thread("collectives"); }))
       .get();
 }
@@ -201,9 +193,9 @@ int fdl_send(void* group, const void* data, size_t bytes, int peer, int tag, int
   return attempt([&] {
     auto& messages = capi::of(group).messages;
     if (ticket == nullptr)
-      messages.send(data, bytes, peer, tag);
+      messages->send(data, bytes, peer, tag);
     else
-      *ticket = messages.start_send(data, bytes, peer, tag);
+      *ticket = messages->start_send(data, bytes, peer, tag);
   });
 }
 
@@ -211,10 +203,10 @@ int fdl_receive(void* group, void* data, size_t bytes, int source, int tag, int*
   return attempt([&] {
     auto& messages = capi::of(group).messages;
     if (ticket != nullptr) {
-      *ticket = messages.start_receive(data, bytes, source, tag, peer);
+      *ticket = messages->start_receive(data, bytes, source, tag, peer);
       return;
     }
-    const int sender = messages.receive(data, bytes, source, tag);
+    const int sender = messages->receive(data, bytes, source, tag);
     if (peer != nullptr) *peer = sender;
   });
 }

@@ -2,7 +2,9 @@
 // Thread safety: as its parts.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <utility>
 
 #include "farandole/comm/communicator.h"
 #include "farandole/comm/queue/operation_queue.h"
@@ -12,13 +14,14 @@ namespace farandole::capi {
 
 class GroupHandle {
  public:
-  GroupHandle(std::unique_ptr<Communicator> communicator, MPI_Comm ranks, Tickets& tickets,
-              MessageProgress& progress, std::function<void()> on_thread_start)
-      : queue(std::move(communicator), tickets, std::move(on_thread_start)), messages(ranks, progress) {}
+  GroupHandle(std::unique_ptr<Communicator> communicator, std::unique_ptr<PointToPoint> of_messages,
+              Tickets& tickets, std::function<void()> on_thread_start)
+      : queue(std::move(communicator), tickets, std::move(on_thread_start)),
+        messages(std::move(of_messages)) {}
 
   ScratchBuffer scratch;  // Of reduce(); outlives its last use in the queue.
   OperationQueue queue;
-  PointToPoint messages;
+  const std::unique_ptr<PointToPoint> messages;
 };
 
 }  // namespace farandole::capi

@@ -228,7 +228,8 @@ int fdl_log(int64_t step, int64_t epoch, const char* values) {
   return attempt([&] {
     auto& own = capi::need_job();
     MetricsLog::Values line{step, epoch, {}};
-    for (const auto& [name, value] : capi::parse_object(values).items()) {
+    const auto given = capi::parse_object(values);
+    for (const auto& [name, value] : given.items()) {
       if (!value.is_number()) throw UserError("the value of " + name + " is no number; log numbers only");
       line.values.emplace_back(name, value.get<double>());
     }
