@@ -138,13 +138,14 @@ TraceBuilder shared_core(bool idle_cores) {
 TEST(Verdict, NamesRanksThatShareACoreAndIdleCores) {
   const auto report = report_on(shared_core(true));
   const auto& metrics = report.metrics;
-  EXPECT_EQ(metrics.ranks[0].core_wait, 18 * 45 * one_ms);
-  EXPECT_EQ(metrics.ranks[0].compute, 18 * 45 * one_ms);
+  // 45 % of the 90 ms that are not the collective, which has its own part.
+  EXPECT_EQ(metrics.ranks[0].core_wait, 18 * 405 * one_ms / 10);
+  EXPECT_EQ(metrics.ranks[0].compute, 18 * 495 * one_ms / 10);
   EXPECT_EQ(metrics.ranks[2].core_wait, 0);
-  EXPECT_DOUBLE_EQ(*metrics.parallel_efficiency.value, (2 * 45 + 2 * 50) / 400.0);
-  // 45 % on two ranks, and 40 % of waiting for them on the others.
+  EXPECT_DOUBLE_EQ(*metrics.parallel_efficiency.value, (2 * 49.5 + 2 * 50) / 400.0);
+  // 40.5 % on two ranks, and 40 % of waiting for them on the others.
   EXPECT_THAT(report.verdict,
-              HasSubstr("the largest loss, 42.5 %, is waiting for a core: ranks 0, 1 share core 3 "
+              HasSubstr("the largest loss, 40.2 %, is waiting for a core: ranks 0, 1 share core 3 "
                         "of node0."));
   const auto& finding = report.findings.at(0);
   EXPECT_EQ(finding.title, "Ranks wait for a core");
@@ -154,11 +155,30 @@ TEST(Verdict, NamesRanksThatShareACoreAndIdleCores) {
   EXPECT_THAT(report_on(shared_core(false)).findings.at(0).evidence, Not(HasSubstr("idle")));
 }
 
+// The threads of collectives wait for cores as well. The wait of both once left no compute, and then the load
+// balance was unknown.
+TEST(Verdict, LeavesComputeIfTheWaitForCoresIsLongerThanIt) {
+  TraceBuilder trace(2, true);
+  for (int rank = 0; rank < 2; ++rank) {
+    for (int step = 0; step < 20; ++step) {
+      const auto t = step * 100 * one_ms;
+      trace.step(rank, step, t, t + 100 * one_ms);
+      trace.span(rank, 0, "backward", t, t + 40 * one_ms);
+      trace.span(rank, 0, "wait", t + 40 * one_ms, t + 100 * one_ms);
+      trace.collective(rank, 1, step, t + 40 * one_ms, t + 100 * one_ms);
+    }
+    for (int second = 1; second <= 4; ++second) trace.counter(rank, "core wait %", second * 500 * one_ms, 60);
+  }
+  const auto report = report_on(std::move(trace));
+  EXPECT_DOUBLE_EQ(*report.metrics.parallel_efficiency.value, 0.16);
+  EXPECT_DOUBLE_EQ(*report.metrics.load_balance.value, 1);
+}
+
 TEST(Verdict, OfATraceThatDoesNotRecordTheWaitForACore) {
   const auto report = testing::json_report(report_of({report_on(slow_rank(10 * one_ms, "data"))}));
   EXPECT_TRUE(report["runs"][0]["by_rank"][0]["core_wait_s"].contains("unknown"));
   const auto shared = testing::json_report(report_of({report_on(shared_core(false))}));
-  EXPECT_DOUBLE_EQ(shared["runs"][0]["by_rank"][0]["core_wait_s"], 18 * 0.045);
+  EXPECT_DOUBLE_EQ(shared["runs"][0]["by_rank"][0]["core_wait_s"], 18 * 0.0405);
 }
 
 // A GPU that copies for 8 of 10 ms, as PyTorch's profiler records it, and as ROCm does.

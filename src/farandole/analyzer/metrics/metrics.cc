@@ -112,22 +112,20 @@ Shares share_out(const IntervalSet& compute, const IntervalSet& communication, c
   return shares;
 }
 
-// The wait for a core is known as a sum only. It lengthens all that the training thread does, collectives as
-// well; on GPUs, the compute and the collectives are not on this thread.
+// The wait for a core is known as a sum only. It lengthens all that the training thread does, and so each part
+// of it in proportion. What lengthens a collective stays there. On GPUs, the compute and the collectives are
+// not on this thread.
 void take_core_wait(std::int64_t ns, bool of_gpu, Shares& shares) {
-  const auto on_thread = [&](std::size_t share) {
-    const auto which = static_cast<Share>(share);
-    return which != Share::core && which != Share::copies &&
-           !(of_gpu && (which == Share::compute || which == Share::waiting || which == Share::transfer));
-  };
   std::int64_t all = 0;
-  for (std::size_t i = 0; i < share_count; ++i) all += on_thread(i) ? shares[i] : 0;
+  for (const auto share : shares) all += share;
   if (ns <= 0 || all <= 0) return;
   const double part = std::min(1.0, static_cast<double>(ns) / static_cast<double>(all));
-  for (std::size_t i = 0; i < share_count; ++i) {
-    if (!on_thread(i)) continue;
-    const auto taken = static_cast<std::int64_t>(part * static_cast<double>(shares[i]));
-    shares[i] -= taken;
+  for (const auto from :
+       {Share::compute, Share::other, Share::data, Share::checkpoint, Share::evaluation, Share::idle}) {
+    if (from == Share::compute && of_gpu) continue;
+    auto& share = shares[static_cast<std::size_t>(from)];
+    const auto taken = static_cast<std::int64_t>(part * static_cast<double>(share));
+    share -= taken;
     shares[static_cast<std::size_t>(Share::core)] += taken;
   }
 }
