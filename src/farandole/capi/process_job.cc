@@ -15,6 +15,7 @@
 #include "farandole/base/version.h"
 #include "farandole/capi.h"
 #include "farandole/capi/group_handle.h"
+#include "farandole/comm/watch/python_stack.h"
 #include "farandole/job/job_errors.h"
 #include "farandole/launch/stop_request.h"
 #include "farandole/timeline/counters/gpu_counters.h"
@@ -161,6 +162,10 @@ int fdl_agree(int asks, int* any) {
     capi::need_job().job.communicator().allreduce("wishes", &most, 1, DType::int32, ReduceOp::max);
     *any = most;
   });
+}
+
+int fdl_watch_python(int signal, int file) {
+  return attempt([&] { watch_python(signal, file); });
 }
 
 int fdl_stop_requested() {
