@@ -44,6 +44,9 @@ int fdl_init(void);
 int fdl_is_running(void);         /* 1 between fdl_init() and fdl_close() */
 /* Ends the recording, then MPI if fdl_init() has started it. Other ranks may work on meanwhile. */
 int fdl_close(void);
+/* fdl_next_done() returns from now on. When this process calls exit(), the job ends as fdl_close() ends it if the
+ * exit code is 0 or 75, and otherwise as fdl_abort() does. */
+int fdl_close_at_exit(void);
 /* Prints `message` unless another rank has said why the job ends, and ends all ranks with this exit code. */
 void fdl_abort(int code, const char* message);
 
@@ -90,8 +93,8 @@ void fdl_observe_end(void* observed);
 int64_t fdl_enter(void* observed, const char* operation, const char* name, size_t bytes, int waits);
 void fdl_leave(void* observed, int64_t call);
 
-/* The watchdog sends `signal` to the main thread when it looks at it, and then reads new text from `file`
- * (faulthandler.register(signal, file, all_threads=False)). */
+/* Python has called faulthandler.register(signal, file, all_threads=False). When the watchdog looks at the main
+ * thread, it calls that handler there, and then reads and empties `file`. */
 int fdl_watch_python(int signal, int file);
 
 /* --- Groups and collectives ----------------------------------------------------------------------------- */

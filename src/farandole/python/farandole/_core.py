@@ -31,6 +31,7 @@ _ENDS = [_TICKET]
 _WAITING = {
     "fdl_init": [],
     "fdl_close": [],
+    "fdl_close_at_exit": [],
     "fdl_abort": [c_int, c_char_p],
     "fdl_agree": [c_int, _INT],
     "fdl_run_facts": [c_char_p],
