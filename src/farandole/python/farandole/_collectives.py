@@ -8,7 +8,7 @@ import time
 
 import torch
 import torch.distributed as dist
-from torch.distributed import ReduceOp
+from torch.distributed import ReduceOp, distributed_c10d as c10d
 
 from farandole._core import Error, check, core
 from farandole._group import TELLS_ASYNC, BaseGroup
@@ -31,8 +31,8 @@ class Group(BaseGroup):
     # --- Collectives -----------------------------------------------------------------------------------------------
 
     def allreduce(self, tensors, opts=None, timeout=None):
-        if not isinstance(tensors, list) or not isinstance(opts, dist.AllreduceOptions):
-            tensors, opts = _listed(tensors), _reducing(dist.AllreduceOptions(), opts)
+        if not isinstance(tensors, list) or not isinstance(opts, c10d.AllreduceOptions):
+            tensors, opts = _listed(tensors), _reducing(c10d.AllreduceOptions(), opts)
         if len(tensors) != 1:
             return together([self.allreduce([tensor], opts) for tensor in tensors], tensors)
         tensor = tensors[0]
@@ -97,7 +97,7 @@ class Group(BaseGroup):
         return Work(0, [tensor])
 
     def allreduce_coalesced(self, tensors, opts=None):
-        opts = opts or dist.AllreduceCoalescedOptions()
+        opts = opts or c10d.AllreduceCoalescedOptions()
         first = tensors[0]
         if first.is_cuda:
             return self._on_gpu("allreduce_coalesced", first, tensors, opts)
@@ -112,8 +112,8 @@ class Group(BaseGroup):
 
     def broadcast(self, tensors, opts=None, timeout=None):
         tensors = _listed(tensors)
-        if not isinstance(opts, dist.BroadcastOptions):
-            opts = _rooted(dist.BroadcastOptions(), opts)
+        if not isinstance(opts, c10d.BroadcastOptions):
+            opts = _rooted(c10d.BroadcastOptions(), opts)
         tensor = tensors[0]
         if tensor.is_cuda:
             return self._on_gpu("broadcast", tensor, tensors, opts)
@@ -123,8 +123,8 @@ class Group(BaseGroup):
 
     def reduce(self, tensors, opts=None, op=ReduceOp.SUM, timeout=None):
         tensors = _listed(tensors)
-        if not isinstance(opts, ReduceOptions):
-            opts = _reducing(_rooted(ReduceOptions(), opts), op)
+        if not isinstance(opts, c10d.ReduceOptions):
+            opts = _reducing(_rooted(c10d.ReduceOptions(), opts), op)
         tensor = tensors[0]
         if tensor.is_cuda:
             return self._on_gpu("reduce", tensor, tensors, opts)
@@ -148,32 +148,32 @@ class Group(BaseGroup):
             outputs, inputs = [outputs], [inputs]
         out, source = outputs[0], inputs[0]
         if source.is_cuda:
-            return self._on_gpu("allgather", source, outputs, inputs, opts or dist.AllgatherOptions())
+            return self._on_gpu("allgather", source, outputs, inputs, opts or c10d.AllgatherOptions())
         check_size(source, out[self._rank].numel(), f"the input of all_gather on rank {self._rank}")
         source, (memory, finish) = read(source), write_all(out)
         by_rank = [bytes_of(tensor) for tensor in out]
-        return self._run(opts or dist.AllgatherOptions(), core.all_gather, b"allgather", source.data_ptr(),
+        return self._run(opts or c10d.AllgatherOptions(), core.all_gather, b"allgather", source.data_ptr(),
                          memory.data_ptr(), bytes_of(source), None if len(set(by_rank)) == 1 else sizes(by_rank),
                          result=outputs, keep=(source, memory), finish=finish)
 
     def _allgather_base(self, output, input, opts=None):
         if input.is_cuda:
-            return self._on_gpu("_allgather_base", input, output, input, opts or dist.AllgatherOptions())
+            return self._on_gpu("_allgather_base", input, output, input, opts or c10d.AllgatherOptions())
         if input.dtype != output.dtype:
             raise Error(f"all_gather_into_tensor has input of {input.dtype} and output of {output.dtype}")
         check_size(output, input.numel() * self._size, "the output of all_gather_into_tensor")
         source, (memory, finish) = read(input), write(output)
-        return self._run(opts or dist.AllgatherOptions(), core.all_gather, b"allgather", source.data_ptr(), memory.data_ptr(),
+        return self._run(opts or c10d.AllgatherOptions(), core.all_gather, b"allgather", source.data_ptr(), memory.data_ptr(),
                          bytes_of(source), None, result=[output], keep=(source, memory), finish=finish)
 
     def allgather_coalesced(self, output_lists, input_list, opts=None):
-        opts = opts or dist.AllgatherOptions()
+        opts = opts or c10d.AllgatherOptions()
         works = [self.allgather([[lists[index] for lists in output_lists]], [tensor], opts)
                  for index, tensor in enumerate(input_list)]
         return together(works, output_lists)
 
     def allgather_into_tensor_coalesced(self, outputs, inputs, opts=None):
-        opts = opts or dist.AllgatherOptions()
+        opts = opts or c10d.AllgatherOptions()
         if inputs[0].is_cuda:
             return self._on_gpu("allgather_into_tensor_coalesced", inputs[0], outputs, inputs, opts)
         works = [self._allgather_base(output, source, opts) for output, source in zip(outputs, inputs)]
@@ -181,7 +181,7 @@ class Group(BaseGroup):
 
     def gather(self, outputs, inputs, opts=None, timeout=None):
         if not isinstance(inputs, list):
-            outputs, inputs, opts = [outputs] if outputs else [], [inputs], _rooted(dist.GatherOptions(), opts)
+            outputs, inputs, opts = [outputs] if outputs else [], [inputs], _rooted(c10d.GatherOptions(), opts)
         source = inputs[0]
         if source.is_cuda:
             return self._on_gpu("gather", source, outputs, inputs, opts)
@@ -195,7 +195,7 @@ class Group(BaseGroup):
 
     def scatter(self, outputs, inputs, opts=None, timeout=None):
         if not isinstance(outputs, list):
-            outputs, inputs, opts = [outputs], [inputs] if inputs else [], _rooted(dist.ScatterOptions(), opts)
+            outputs, inputs, opts = [outputs], [inputs] if inputs else [], _rooted(c10d.ScatterOptions(), opts)
         output = outputs[0]
         if output.is_cuda:
             return self._on_gpu("scatter", output, outputs, inputs, opts)
@@ -210,7 +210,7 @@ class Group(BaseGroup):
 
     def reduce_scatter(self, outputs, inputs, opts=None, timeout=None):
         if not isinstance(outputs, list):
-            outputs, inputs, opts = [outputs], [inputs], _reducing(dist.ReduceScatterOptions(), opts)
+            outputs, inputs, opts = [outputs], [inputs], _reducing(c10d.ReduceScatterOptions(), opts)
         output, parts = outputs[0], inputs[0]
         if output.is_cuda:
             return self._on_gpu("reduce_scatter", output, outputs, inputs, opts)
@@ -219,7 +219,7 @@ class Group(BaseGroup):
         return self._reduce_scatter(output, read_all(parts), None if len(set(counts)) == 1 else counts, opts)
 
     def _reduce_scatter_base(self, output, input, opts=None):
-        opts = opts or dist.ReduceScatterOptions()
+        opts = opts or c10d.ReduceScatterOptions()
         if output.is_cuda:
             return self._on_gpu("_reduce_scatter_base", output, output, input, opts)
         check_size(input, output.numel() * self._size, "the input of reduce_scatter_tensor")
@@ -244,14 +244,14 @@ class Group(BaseGroup):
                          result=[output], keep=(source, memory), finish=finish)
 
     def reduce_scatter_tensor_coalesced(self, outputs, inputs, opts=None):
-        opts = opts or dist.ReduceScatterOptions()
+        opts = opts or c10d.ReduceScatterOptions()
         if outputs[0].is_cuda:
             return self._on_gpu("reduce_scatter_tensor_coalesced", outputs[0], outputs, inputs, opts)
         works = [self._reduce_scatter_base(output, source, opts) for output, source in zip(outputs, inputs)]
         return together(works, outputs)
 
     def alltoall_base(self, output, input, output_splits, input_splits, opts=None, timeout=None):
-        opts = opts if isinstance(opts, dist.AllToAllOptions) else dist.AllToAllOptions()
+        opts = opts if isinstance(opts, c10d.AllToAllOptions) else c10d.AllToAllOptions()
         if input.is_cuda:
             return self._on_gpu("alltoall_base", input, output, input, output_splits, input_splits, opts)
         source, (memory, finish) = read(input), write(output)
@@ -273,7 +273,7 @@ class Group(BaseGroup):
         return [row * split for split in splits]
 
     def alltoall(self, outputs, inputs, opts=None, timeout=None):
-        opts = opts if isinstance(opts, dist.AllToAllOptions) else dist.AllToAllOptions()
+        opts = opts if isinstance(opts, c10d.AllToAllOptions) else c10d.AllToAllOptions()
         if inputs[0].is_cuda:
             return self._on_gpu("alltoall", inputs[0], outputs, inputs, opts)
         if not len(inputs) == len(outputs) == self._size:
@@ -289,7 +289,7 @@ class Group(BaseGroup):
                          sizes(receive_bytes), result=result, keep=(source, memory), finish=finish)
 
     def barrier(self, opts=None, timeout=None):
-        opts = opts if isinstance(opts, dist.BarrierOptions) else dist.BarrierOptions()
+        opts = opts if isinstance(opts, c10d.BarrierOptions) else c10d.BarrierOptions()
         if self._gpu is not None:  # it also waits for what runs on the GPU
             return self._gpu.barrier(opts)
         return self._run(opts, core.barrier, b"barrier", result=[])
