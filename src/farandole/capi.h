@@ -54,8 +54,8 @@ const char* fdl_host(int rank);
 
 /* Returns in *any whether any rank asks. Collective over the job. */
 int fdl_agree(int asks, int* any);
-/* 1 after SIGTERM or SIGUSR1, or shortly before the end of the job's time. The first call takes over these
- * signals, and returns 0 before fdl_init(). */
+/* 1 after SIGTERM or SIGUSR1, or SIGINT if the program has no handler for it. From the first call on, these
+ * signals do not end the process. */
 int fdl_stop_requested(void);
 
 /* --- The recorder -------------------------------------------------------------------------------------- */
@@ -77,13 +77,16 @@ void fdl_fact(const char* fact, const char* value); /* of this rank, as in Timel
 int fdl_run_facts(const char* facts);
 /* Adds a line to metrics.jsonl on rank 0. `values` is a JSON object of numbers. */
 int fdl_log(int64_t step, int64_t epoch, const char* values);
+/* The exit code that run.json will have; otherwise that of fdl_abort(), or 0 after fdl_close(). */
+void fdl_note_exit_code(int code);
 
 /* Collectives of another library, for example Gloo: they are recorded, and the watchdog sees them. `ranks`
  * are ranks of the job; NULL: all. Ranks that have the same list call this in the same order. */
 int fdl_observe(const int* ranks, int count, void** observed);
 void fdl_observe_end(void* observed);
-/* This rank enters a collective: the number of the call. `operation` as "allreduce". Calls may overlap. */
-int64_t fdl_enter(void* observed, const char* operation, const char* name, size_t bytes);
+/* This rank enters a collective: the number of the call. `operation` as "allreduce", which must stay valid. Calls
+ * may overlap. With `waits` 1, this thread does nothing else until it leaves. */
+int64_t fdl_enter(void* observed, const char* operation, const char* name, size_t bytes, int waits);
 void fdl_leave(void* observed, int64_t call);
 
 /* The watchdog sends `signal` to the main thread when it looks at it, and then reads new text from `file`

@@ -50,13 +50,13 @@ TEST(Finite, IntegersAlwaysAre) {
 
 TEST(DType, NamesAreDifferentAndSizesKnown) {
   std::set<std::string_view> names;
-  for (int i = 0; i <= static_cast<int>(DType::boolean); ++i) {
-    const auto dtype = static_cast<DType>(i);
+  for (const auto dtype : all_dtypes) {
+    EXPECT_EQ(static_cast<std::size_t>(dtype), names.size());
     EXPECT_NE(name_of(dtype), "unknown");
     EXPECT_GT(size_of(dtype), 0u);
     names.insert(name_of(dtype));
   }
-  EXPECT_EQ(names.size(), 8u);
+  EXPECT_EQ(names.size(), 10u);
   EXPECT_EQ(name_of(DType::boolean), "bool");
   EXPECT_EQ(size_of(DType::bfloat16), 2u);
 }

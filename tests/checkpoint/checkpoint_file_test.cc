@@ -65,7 +65,7 @@ TEST_F(CheckpointFileTest, KeepsRandomShapesAndManyArrays) {
       std::vector<std::int64_t> shape(random() % 6);
       for (auto& extent : shape) extent = static_cast<std::int64_t>(random() % 9);
       snapshot.arrays.push_back(random_array("/g" + std::to_string(i % 3) + "/n." + std::to_string(i),
-                                             all_dtypes[random() % 8], shape, random));
+                                             all_dtypes[random() % std::size(all_dtypes)], shape, random));
     }
     expect_kept(snapshot);
   }

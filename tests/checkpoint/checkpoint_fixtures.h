@@ -15,9 +15,6 @@
 
 namespace farandole {
 
-inline constexpr DType all_dtypes[] = {DType::float16, DType::bfloat16, DType::float32, DType::float64,
-                                       DType::int32,   DType::int64,    DType::uint8,   DType::boolean};
-
 inline Array random_array(std::string path, DType dtype, std::vector<std::int64_t> shape,
                           std::mt19937_64& random) {
   Array array{std::move(path), dtype, std::move(shape), {}};

@@ -85,10 +85,10 @@ TEST_F(Hdf5Test, DatasetConvertsEveryIntegerAndFloatType) {
 
 TEST_F(Hdf5Test, DatasetNamesTypes) {
   const std::vector<int> values = {1, 2};
-  write_users_dataset(file, "short", H5T_STD_I16LE, H5T_NATIVE_INT, {2}, values, false);
+  write_users_dataset(file, "short", H5T_STD_U16LE, H5T_NATIVE_INT, {2}, values, false);
   write_users_dataset(file, "big", H5T_IEEE_F32BE, H5T_NATIVE_INT, {2}, values, false);
   const auto hdf5 = Hdf5File::open(file);
-  EXPECT_EQ(hdf5.dataset("/short").type_name(), "int16");
+  EXPECT_EQ(hdf5.dataset("/short").type_name(), "uint16");
   EXPECT_EQ(hdf5.dataset("/short").dtype(), std::nullopt);
   EXPECT_EQ(hdf5.dataset("/short").kind(), Hdf5Dataset::Kind::integer);
   EXPECT_EQ(hdf5.dataset("/big").dtype(), DType::float32);

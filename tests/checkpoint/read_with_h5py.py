@@ -14,7 +14,7 @@ except ImportError as missing:
     sys.exit(77)
 
 NUMPY = {"float16": "float16", "bfloat16": "uint16", "float32": "float32", "float64": "float64", "int32": "int32",
-         "int64": "int64", "uint8": "uint8", "bool": "bool"}
+         "int64": "int64", "uint8": "uint8", "bool": "bool", "int8": "int8", "int16": "int16"}
 
 
 def main(folder):

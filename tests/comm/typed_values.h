@@ -43,6 +43,10 @@ inline void store(std::byte* data, DType dtype, std::size_t i, double value) {
       return put(static_cast<std::int64_t>(value));
     case DType::uint8:
       return put(static_cast<std::uint8_t>(value));
+    case DType::int8:
+      return put(static_cast<std::int8_t>(static_cast<int>(value)));
+    case DType::int16:
+      return put(static_cast<std::int16_t>(static_cast<int>(value)));
     case DType::boolean:
       return put(value > 1);
   }
@@ -68,10 +72,22 @@ inline double load(const std::byte* data, DType dtype, std::size_t i) {
       return static_cast<double>(get(std::int64_t{}));
     case DType::uint8:
       return get(std::uint8_t{});
+    case DType::int8:
+      return get(std::int8_t{});
+    case DType::int16:
+      return get(std::int16_t{});
     case DType::boolean:
       return get(bool{}) ? 1 : 0;
   }
   return 0;
+}
+
+// What is left of a whole number in a small integer type.
+inline double wrapped(DType dtype, double value) {
+  if (dtype == DType::uint8) return static_cast<std::uint8_t>(static_cast<std::int64_t>(value));
+  if (dtype == DType::int8) return static_cast<std::int8_t>(static_cast<std::int64_t>(value));
+  if (dtype == DType::int16) return static_cast<std::int16_t>(static_cast<std::int64_t>(value));
+  return value;
 }
 
 inline double combine(ReduceOp op, double a, double b) {
@@ -98,7 +114,7 @@ inline std::array<double, 3> reference(ReduceOp op, DType dtype, unsigned seed, 
   for (std::size_t i = 0; i < results.size(); ++i) {
     for (int r = 0; r < size; ++r) {
       const double value = logical ? (element(seed, r, first + i) > 1 ? 1 : 0) : element(seed, r, first + i);
-      results[i] = r == 0 ? value : combine(op, results[i], value);
+      results[i] = r == 0 ? value : wrapped(dtype, combine(op, results[i], value));
     }
     if (op == ReduceOp::average) results[i] /= size;
   }
@@ -116,7 +132,7 @@ inline std::size_t first_wrong(const std::byte* data, DType dtype, std::size_t c
   const bool repeats = bytes > period && std::memcmp(data, data + period, bytes - period) == 0;
   for (std::size_t i = 0; i < (repeats ? 3 : count); ++i) {
     const double right = expected[i % 3];
-    if (!(std::abs(load(data, dtype, i) - right) <= right * tolerance(dtype))) return i;
+    if (!(std::abs(load(data, dtype, i) - right) <= std::abs(right) * tolerance(dtype))) return i;
   }
   return count;
 }

@@ -244,6 +244,8 @@ TEST(Diagnosis, NamesWhomARunningJobWaitsFor) {
   EXPECT_THAT(diagnose(run), Says(Cause::running, "A wait of 90 s counts as a hang."));
   for (auto& rank : run.ranks) rank.recorder->stall_limit_ns = 3 * second;
   EXPECT_EQ(diagnose(run).cause, Cause::stalled);
+  run.ranks[0].log.place = "model.py:7 in save";
+  EXPECT_THAT(diagnose(run).verdict, HasSubstr(", model.py:7 in save, for 62 s"));
 }
 
 // A process that is stopped needs no limit, wherever it was stopped.
@@ -486,7 +488,8 @@ TEST(Diagnosis, SendsToTheAnalyzerOnlyWhereItCanRead) {
   end(run.ranks[0], 0);
   EXPECT_THAT(diagnose(run).next, testing::ElementsAre(HasSubstr("leave out --timeline off")));
   run.kind = ProgramKind::program;
-  EXPECT_THAT(diagnose(run).next, testing::ElementsAre(HasSubstr("--trace-mpi records")));
+  EXPECT_THAT(diagnose(run).next,
+              testing::ElementsAre(HasSubstr("--trace-torch records a PyTorch program, and --trace-mpi")));
   record(run.ranks[0], 3, Category::backward, noon);
   EXPECT_THAT(diagnose(run).next, testing::ElementsAre("farandole analyze run"));
 }

@@ -60,6 +60,14 @@ TEST(LogEvidence, KeepsTheLastStallThatIsNotOver) {
   log = read_last_words(
       stall + "farandole: [rank 0] waited 2.0 s in allreduce #3: the job ends here (stall-abort is 2.0 s)\n");
   EXPECT_THAT(log.stall_end, HasSubstr("the job ends here"));
+  const std::string python =
+      "farandole: [rank 1] keeps other ranks waiting: it is stuck in data loading; pid 7 on node1\n"
+      "  the training thread is at loader.py:118 in fetch; its stack:\n    fetch at loader.py:118\n";
+  EXPECT_EQ(read_last_words(python).place, "loader.py:118 in fetch");
+  EXPECT_EQ(
+      read_last_words(python + "farandole: [rank 0] the stall in allreduce #3 is over, after 2 s\n").place,
+      "");
+  EXPECT_EQ(read_last_words("farandole: [rank 1] ended by ValueError: bad\n").error, "ValueError: bad");
   log = read_last_words("farandole: [rank 0] deadlock: rank 0 waits in allreduce #3, rank 1 has ended\n");
   EXPECT_EQ(log.error, "deadlock: rank 0 waits in allreduce #3, rank 1 has ended");
 }

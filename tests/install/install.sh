@@ -40,7 +40,7 @@ fi
 # The examples, as share/farandole/examples/CMakeLists.txt says.
 cmake -G Ninja -S "$share/examples" -B examples -DCMAKE_PREFIX_PATH="$prefix" >out 2>err ||
   fail "the examples cannot be configured"
-cmake --build examples --target record analyze >out 2>&1 || fail "the examples cannot be built"  # the build has the others
+cmake --build examples --target record analyze reduce >out 2>&1 || fail "the examples cannot be built"  # the build has the others
 examples/record runs/record >out 2>err || fail "examples/record"
 [[ -s runs/record/timeline.json.gz ]] || fail "examples/record leaves no trace"
 examples/analyze runs/record >record.json 2>err || fail "examples/analyze"
@@ -81,6 +81,19 @@ if [[ -x examples/train ]]; then
   "$(dirname "$0")/new.sh" "$prefix/bin" || fail "a project of farandole new"
 fi
 ! examples/analyze nowhere >out 2>err || fail "a run that is not there is no failure"
+
+# The C interface: nothing that it loads is LibTorch or CUDA. The same in C, and in Fortran where there is a compiler for it.
+! ldd "$lib/libfarandole_c.so" | grep -iE 'torch|cuda' >out || fail "the C interface needs LibTorch or CUDA"
+read -ra flags < <(pkg-config --libs farandole-c)
+command -v gfortran >/dev/null && { gfortran -J "$work" "$share/examples/reduce.f90" "${flags[@]}" -o examples/reduce_fortran >out 2>err || fail "Fortran"; }
+for program in examples/reduce*; do
+  [[ -x $program && -f $program ]] || continue
+  rm -rf reduce.h5 runs/reduce
+  timeout 300 "$prefix/bin/farandole" run -n 3 --run-dir runs/reduce -- "$program" >out 2>err && grep -q '^the mean over 3 ranks is 20' out || fail "$program"
+  "$prefix/bin/farandole" checkpoint verify reduce.h5 >out 2>err || fail "the file of $program"
+  "$prefix/bin/farandole" analyze runs/reduce --format json >out 2>err || fail "the analysis of $program"
+  /usr/bin/python3 -c 'import json; run, = json.load(open("out"))["runs"]; assert run["steps"] + run["warmup_steps"] == 20, run' 2>err || fail "the steps of $program"
+done
 
 # Completion, from the programs' own --help.
 completed() {  # WORD...: what the last one can become

@@ -107,15 +107,18 @@ function(farandole_program name)
   set_property(GLOBAL APPEND PROPERTY FARANDOLE_PROGRAMS ${name})
 endfunction()
 
-# farandole_library(NAME USES LIBRARY... LAYERS LAYER... LIBRARIES LIB... HEADERS FILE...)
+# farandole_library(NAME USES LIBRARY... LAYERS LAYER... LIBRARIES LIB... HEADERS FILE... [EXPORTS FILE])
 # A shared library libfarandole_NAME of the layers' objects, which are not compiled again; users link Farandole::NAME and
 # include the HEADERS. USES names libraries made before, LIBRARIES what the headers need; all else that the layers need is
-# linked and hidden. The target `libraries` is all of them; no program needs them.
+# linked and hidden, as EXPORTS says. The target `libraries` is all of them; no program needs them.
 add_custom_target(libraries)
 function(farandole_library name)
-  cmake_parse_arguments(ARG "" "" "USES;LAYERS;LIBRARIES;HEADERS" ${ARGN})
+  cmake_parse_arguments(ARG "" "EXPORTS" "USES;LAYERS;LIBRARIES;HEADERS" ${ARGN})
   set(target farandole_lib_${name})
-  set(exports ${PROJECT_SOURCE_DIR}/tools/cmake/exports.map)
+  if(NOT ARG_EXPORTS)
+    set(ARG_EXPORTS exports.map)
+  endif()
+  set(exports ${PROJECT_SOURCE_DIR}/tools/cmake/${ARG_EXPORTS})
   add_library(${target} SHARED)
   foreach(layer IN LISTS ARG_LAYERS)
     target_sources(${target} PRIVATE $<TARGET_OBJECTS:farandole_${layer}>)

@@ -75,6 +75,10 @@ double number_at(const std::byte* at, DType dtype) {
       return value_at<std::uint8_t>(at);
     case DType::boolean:
       return value_at<std::uint8_t>(at) != 0 ? 1 : 0;
+    case DType::int8:
+      return value_at<std::int8_t>(at);
+    case DType::int16:
+      return value_at<std::int16_t>(at);
   }
   return std::nan("");
 }

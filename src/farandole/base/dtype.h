@@ -10,12 +10,27 @@
 
 namespace farandole {
 
-enum class DType : std::uint8_t { float16, bfloat16, float32, float64, int32, int64, uint8, boolean };
+enum class DType : std::uint8_t {
+  float16,
+  bfloat16,
+  float32,
+  float64,
+  int32,
+  int64,
+  uint8,
+  boolean,
+  int8,
+  int16
+};
+inline constexpr DType all_dtypes[] = {DType::float16, DType::bfloat16, DType::float32, DType::float64,
+                                       DType::int32,   DType::int64,    DType::uint8,   DType::boolean,
+                                       DType::int8,    DType::int16};
 
 constexpr std::size_t size_of(DType dtype) {
   switch (dtype) {
     case DType::float16:
     case DType::bfloat16:
+    case DType::int16:
       return 2;
     case DType::float32:
     case DType::int32:
@@ -25,6 +40,7 @@ constexpr std::size_t size_of(DType dtype) {
       return 8;
     case DType::uint8:
     case DType::boolean:
+    case DType::int8:
       return 1;
   }
   return 0;
@@ -32,8 +48,8 @@ constexpr std::size_t size_of(DType dtype) {
 
 // PyTorch's names without the prefix "torch.".
 constexpr std::string_view name_of(DType dtype) {
-  constexpr std::string_view names[] = {"float16", "bfloat16", "float32", "float64",
-                                        "int32",   "int64",    "uint8",   "bool"};
+  constexpr std::string_view names[] = {"float16", "bfloat16", "float32", "float64", "int32",
+                                        "int64",   "uint8",    "bool",    "int8",    "int16"};
   const auto index = static_cast<std::size_t>(dtype);
   return index < std::size(names) ? names[index] : "unknown";
 }

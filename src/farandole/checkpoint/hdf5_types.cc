@@ -51,15 +51,15 @@ TypeDescription describe_integer(hid_t type) {
   TypeDescription found{Kind::integer, std::nullopt, (has_sign ? "int" : "uint") + std::to_string(8 * size)};
   if (has_sign && size == 8) found.dtype = DType::int64;
   if (has_sign && size == 4) found.dtype = DType::int32;
-  if (!has_sign && size == 1) found.dtype = DType::uint8;
+  if (has_sign && size == 2) found.dtype = DType::int16;
+  if (size == 1) found.dtype = has_sign ? DType::int8 : DType::uint8;
   return found;
 }
 
 }  // namespace
 
 std::optional<DType> dtype_of(std::string_view name) {
-  for (const auto dtype : {DType::float16, DType::bfloat16, DType::float32, DType::float64, DType::int32,
-                           DType::int64, DType::uint8, DType::boolean})
+  for (const auto dtype : all_dtypes)
     if (name_of(dtype) == name) return dtype;
   return std::nullopt;
 }
@@ -83,6 +83,10 @@ Hdf5Handle stored_type(DType dtype, const Hdf5Check& check) {
       return copy(H5T_STD_U8LE);
     case DType::boolean:
       return boolean_type(check);
+    case DType::int8:
+      return copy(H5T_STD_I8LE);
+    case DType::int16:
+      return copy(H5T_STD_I16LE);
   }
   check.fail("element type", "unknown");
 }

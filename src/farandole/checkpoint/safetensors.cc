@@ -33,6 +33,10 @@ const char* safetensors_name(DType dtype) {
       return "U8";
     case DType::boolean:
       return "BOOL";
+    case DType::int8:
+      return "I8";
+    case DType::int16:
+      return "I16";
   }
   return "";
 }

@@ -257,8 +257,11 @@ std::string describe_wait(const RunEvidence& run, const StalledCall& call, std::
   const auto place = describe_place(missing);
   if (place.empty()) return text;
   text += fmt::format(", which {}{}", tense == Tense::past ? "was" : "is", place);
+  const auto& at = missing.log.place;
+  if (!at.empty()) text += ", " + at;
   if (missing.recorder->doing && missing.recorder->doing->start_ns > 0)
-    text += fmt::format(" for {}", describe_seconds(until_ns - missing.recorder->doing->start_ns));
+    text += at.empty() ? "" : ",",
+        text += fmt::format(" for {}", describe_seconds(until_ns - missing.recorder->doing->start_ns));
   return text;
 }
 

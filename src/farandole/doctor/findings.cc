@@ -279,7 +279,8 @@ std::vector<std::string> advise(const RunEvidence& run, const Diagnosis& diagnos
               ? "farandole analyze " + run.folder.string()
               : std::string("nothing was recorded that farandole analyze could read; ") +
                     (run.kind == ProgramKind::program
-                         ? "farandole run --run-dir RUN --trace-mpi records the MPI calls of any program"
+                         ? "farandole run --run-dir RUN --trace-torch records a PyTorch program, and --trace-mpi the MPI "
+                           "calls of any program"
                          : "leave out --timeline off"));
       return next;
     case Cause::running:

@@ -19,6 +19,7 @@ namespace {
 
 constexpr std::size_t most_read = 4 << 20;
 constexpr std::size_t lines_kept = 8;
+constexpr std::string_view ended_by = "ended by ";  // An exception or exit code of a Python program.
 
 bool contains(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
@@ -91,17 +92,26 @@ class LogReader {
     if (text.empty()) {
       if (!line.starts_with("  ")) in_stall_ = in_report_ = false;
       if (in_stall_) evidence_.stall += "\n" + std::string(line);
+      if (in_report_) take_place(line);
       return in_stall_ || in_report_;
     }
     in_stall_ = text.starts_with("stall: ");
     in_report_ = true;
     if (in_stall_) evidence_.stall = text;
-    if (contains(text, "the stall in ") && contains(text, " is over")) evidence_.stall.clear();
+    if (contains(text, "the stall in ") && contains(text, " is over"))
+      evidence_.stall.clear(), evidence_.place.clear();
     if (contains(text, "the job ends here")) evidence_.stall_end = text;
     if (text.starts_with("deadlock: ")) evidence_.error = text;
+    if (text.starts_with(ended_by)) evidence_.error = text.substr(ended_by.size());
     if (text.starts_with("rank ") && (contains(text, "; rank ") || contains(text, "does not answer")))
       evidence_.losses.emplace_back(text);
     return true;
+  }
+
+  void take_place(std::string_view line) {
+    constexpr std::string_view before = "  the training thread is at ";
+    if (line.starts_with(before))
+      evidence_.place = line.substr(before.size(), line.rfind("; its stack:") - before.size());
   }
 
   void take_complaint(std::string_view line) {

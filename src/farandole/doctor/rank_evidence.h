@@ -59,6 +59,7 @@ struct LogEvidence {
   std::string error;                     // The last error message of the program, one line.
   bool uncaught_exception = false;       // The C++ runtime ended the program.
   std::string stall;                     // Summary of the last stall that was not over: several lines.
+  std::string place;                     // Of a Python program in that stall: "loader.py:118 in fetch".
   std::string stall_end;                 // Message with which a stall ended the job.
   std::vector<std::string> losses;       // "rank 1 (pid 7 on node1) was killed by SIGKILL; rank 0 was in …"
   bool disk_full = false, memory_short = false;  // The program reported this.

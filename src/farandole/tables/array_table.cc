@@ -39,7 +39,7 @@ std::optional<DType> npy_type(std::string_view description) {
   using Entry = std::pair<std::string_view, DType>;
   constexpr Entry known[] = {{"'<f2'", DType::float16}, {"'<f4'", DType::float32}, {"'<f8'", DType::float64},
                              {"'<i4'", DType::int32},   {"'<i8'", DType::int64},   {"'|u1'", DType::uint8},
-                             {"'|b1'", DType::boolean}};
+                             {"'|b1'", DType::boolean}, {"'|i1'", DType::int8},    {"'<i2'", DType::int16}};
   for (const auto& [text, dtype] : known)
     if (description.starts_with(text)) return dtype;
   return std::nullopt;
@@ -85,10 +85,10 @@ class NpyTable final : public DataTable {
     const auto description = value_in_header(header, "descr");
     const auto type = npy_type(description);
     if (!type)
-      throw UserError(
-          fmt::format("{}: the type {} cannot be read; use float16, float32, float64, int32, int64, uint8 or "
-                      "bool, in little-endian order",
-                      source_, description.substr(0, description.find(','))));
+      throw UserError(fmt::format(
+          "{}: the type {} cannot be read; use float16, float32, float64, int8, int16, int32, int64, "
+          "uint8 or bool, in little-endian order",
+          source_, description.substr(0, description.find(','))));
     if (!value_in_header(header, "fortran_order").starts_with("False"))
       throw UserError(source_ +
                       " is in Fortran order; write it with numpy.save(file, numpy.ascontiguousarray(array))");

@@ -158,6 +158,10 @@ std::string npy_header(const DataColumn& column, std::int64_t rows) {
         return "|u1";
       case DType::boolean:
         return "|b1";
+      case DType::int8:
+        return "|i1";
+      case DType::int16:
+        return "<i2";
       default:
         throw UserError(fmt::format("NumPy has no type {}; write an .h5 file", name_of(column.dtype)));
     }

@@ -31,13 +31,20 @@ class FusedAllreduce {
 };
 
 struct TensorCollectives::Internals {
-  explicit Internals(std::unique_ptr<TracedCommunicator> traced = {}) { use(std::move(traced)); }
+  // Nullptr: collectives cannot be called until the next call of use().
+  explicit Internals(std::unique_ptr<TracedCommunicator> traced = {})
+      : own(traced == nullptr ? nullptr : std::make_unique<JoinCommunicator>(std::move(traced))),
+        communicator(own.get()) {}
 
-  // Replaces the communicator. With nullptr, collectives cannot be called until the next call.
-  void use(std::unique_ptr<TracedCommunicator> traced);
+  // Another communicator, which must live until the next call; as above.
+  void use(JoinCommunicator* ranks) {
+    fused = {};
+    communicator = ranks;
+  }
   bool joining() const { return communicator != nullptr && communicator->joining(); }
 
-  std::unique_ptr<JoinCommunicator> communicator;
+  const std::unique_ptr<JoinCommunicator> own;  // Null if it is the job's.
+  JoinCommunicator* communicator;
   FusedAllreduce fused;  // Has memory of the communicator.
 };
 

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <c10/core/Stream.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
-#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <dlfcn.h>
@@ -13,39 +12,20 @@
 #include <set>
 #include <torch/utils.h>
 #include <torch/version.h>
-#include <unistd.h>
 
 #include "farandole/base/bytes.h"
 #include "farandole/base/error.h"
-#include "farandole/base/files/staging_file.h"
 #include "farandole/base/log.h"
 #include "farandole/base/process/cores.h"
-#include "farandole/base/process/signal_event.h"
-#include "farandole/base/run/earlier_starts.h"
 #include "farandole/base/run/run_files.h"
-#include "farandole/base/run/run_lease.h"
-#include "farandole/base/version.h"
-#include "farandole/comm/agreement.h"
 #include "farandole/comm/gpu/gpu_choice.h"
 #include "farandole/comm/gpu/gpu_runtime.h"
-#include "farandole/comm/job/mpi_job.h"
-#include "farandole/comm/mpi/mpi_check.h"
-#include "farandole/comm/recording/recording.h"
-#include "farandole/comm/recording/trace_requests.h"
-#include "farandole/comm/watch/collective_registry.h"
-#include "farandole/comm/watch/rank_status.h"
-#include "farandole/comm/watch/watchdog.h"
 #include "farandole/comm/wrap/traced_communicator.h"
+#include "farandole/job/job_errors.h"
 #include "farandole/timeline/counters/gpu_counters.h"
-#include "farandole/timeline/gpu/gpu_activity.h"
-#include "farandole/timeline/recorder/recorder_cut.h"
-#include "farandole/timeline/recorder/recorder_format.h"
-#include "farandole/timeline/recorder/recorder_place.h"
 #include "farandole/train/collectives_internals.h"
 #include "farandole/train/distributed_optimizer.h"
-#include "farandole/train/session_errors.h"
 #include "farandole/train/session_internals.h"
-#include "farandole/train/step_marks.h"
 
 namespace farandole {
 namespace {
@@ -86,135 +66,39 @@ GpuOfRank use_gpu(std::shared_ptr<const GpuRuntime> runtime, int device) {
 
 }  // namespace
 
-// In the order in which they need each other; the watchdog ends first.
 struct Session::Internals::Parts {
-  Parts()
-      : timeline(std::make_unique<Timeline>()),
-        trace_asked(SIGUSR2, SignalEvent::Afterwards::ignored),
-        collectives(std::make_unique<TensorCollectives::Internals>()) {}
-
-  TensorCollectives::Internals& ranks() { return collectives.internals(); }
-  void refuse_while_joining();
-  std::unique_ptr<TracedCommunicator> traced(std::unique_ptr<Communicator> communicator,
-                                             std::uint16_t number);
-  // Gives the session's collectives a new communicator.
-  void reconnect();
-  void record_stall_limit();
-  void set_step(std::int64_t step);
-  void publish();
-  // What an earlier start has recorded in `run_dir` is kept (base/run/earlier_starts.h).
-  // Collective: every rank of the job must call this in the same order.
-  void keep_earlier_start_of(Session& session, const std::filesystem::path& run_dir);
-
-  ErrorExit error_exit;
-  MpiJob job;
-  std::optional<RunLease> lease;
-  std::unique_ptr<Timeline> timeline;
-  CollectiveLaunches launches;
-  std::unique_ptr<GpuActivity> gpu_activity;
-  std::string no_gpu_activity = "nothing is recorded";
-  StepMarks steps;
-  std::unique_ptr<Recording> recording;
-  std::filesystem::path recorded;  // The last run directory in which this session has recorded.
-  RunProgress earlier_progress;
-  SignalEvent trace_asked;
-  std::unique_ptr<TraceRequests> trace_requests;
-  CollectiveRegistry calls;
-  TensorCollectives collectives;
-  std::shared_ptr<CollectiveEntry> setups;  // of communicators of all ranks; null without a watchdog
-  std::uint16_t communicators = 0;
+  TensorCollectives collectives{std::make_unique<TensorCollectives::Internals>()};
   torch::Device device = torch::kCPU;
-  std::unique_ptr<Watchdog> watchdog;  // Null in a job with one rank.
-  double stall_seconds = 0;            // The watchdog reports a collective that lasts longer.
 };
 
 Session::Internals::Internals() : parts_(std::make_unique<Parts>()) {
-  auto& parts = *parts_;
-  const auto& layout = parts.job.layout();
-  set_up_log(layout.rank, layout.size);
-  share_cores(layout.local_size);
+  share_cores(layout().local_size);
   keep_freed_memory();
-  const auto stalls = WatchdogOptions::from_environment();
-  if (layout.size > 1) {
-    parts.watchdog = make_watchdog(layout, parts.calls);
-    parts.setups = parts.calls.add(CollectiveRegistry::session_setup, layout.size);
-  }
-  watch_stalls(stalls);
-  parts.reconnect();
+  communicator_changes = [this](JoinCommunicator* ranks) { parts_->collectives.internals().use(ranks); };
+  communicator_changes(&communicator());
 }
 
-Session::Internals::~Internals() = default;
-
-Communicator& Session::Internals::communicator() {
-  return communicator_of(parts_->collectives);
-}
-
-CollectiveRegistry& Session::Internals::calls() {
-  return parts_->calls;
-}
-
-Waiting Session::Internals::waiting_for_gradients() const {
-  return outnumber_cores(parts_->job.layout().machine_ranks) ? Waiting::yielding : Waiting::spin;
-}
-
-std::unique_ptr<TracedCommunicator> Session::Internals::Parts::traced(
-    std::unique_ptr<Communicator> communicator, std::uint16_t number) {
-  return std::make_unique<TracedCommunicator>(std::move(communicator), *timeline, number,
-                                              watchdog != nullptr ? &calls : nullptr);
-}
-
-void Session::Internals::Parts::reconnect() {
-  refuse_while_joining();
-  const SetupCall setup(setups.get());
-  ranks().use(traced(job.new_communicator(Waiting::yielding), communicators++));
-}
-
-void Session::Internals::Parts::refuse_while_joining() {
-  if (ranks().joining())
-    throw UserError("optimizers, groups and communicators cannot be made inside a Join; make them before it");
+Session::Internals::~Internals() {
+  communicator_changes(nullptr);
 }
 
 std::unique_ptr<TracedCommunicator> Session::Internals::new_communicator(Waiting waiting, Wire wire,
                                                                          Group* group) {
-  auto& parts = *parts_;
-  parts.refuse_while_joining();
-  const SetupCall setup(group == nullptr ? parts.setups.get() : group->setups_.get());
-  if (group == nullptr) return parts.traced(parts.job.new_communicator(waiting, wire), parts.communicators++);
-  return parts.traced(parts.job.new_communicator(waiting, group->ranks(), wire), group->next_number());
+  return Job::new_communicator(waiting, wire, group == nullptr ? nullptr : group->ranks_.get());
 }
 
 DeviceCommunicatorOptions Session::Internals::device_options(Group* group) {
   DeviceCommunicatorOptions options;
-  options.number = group == nullptr ? parts_->communicators++ : group->next_number();
-  if (parts_->watchdog != nullptr) options.registry = &parts_->calls;
-  options.launches = &parts_->launches;
+  options.number = group == nullptr ? new_number() : group->ranks_->next_number();
+  options.registry = watched_calls();
+  options.launches = &launches();
   if (group != nullptr) options.world_ranks = group->ranks();
   return options;
 }
 
-void Session::Internals::watch_stalls(const WatchdogOptions& options) {
-  parts_->stall_seconds = options.report_seconds();
-  parts_->record_stall_limit();
-  if (parts_->watchdog != nullptr) parts_->watchdog->set_options(options);
-}
-
-void Session::Internals::Parts::record_stall_limit() {
-  if (watchdog != nullptr)
-    timeline->set_metadata(recorder::stall_seconds_fact, fmt::format("{}", stall_seconds));
-}
-
 std::string Session::Internals::gpu_to_watch() const {
-  const auto& layout = parts_->job.layout();
-  return gpus.empty() ? gpu_of_rank(layout.local_rank, std::getenv("CUDA_VISIBLE_DEVICES"))
-                      : gpus[static_cast<std::size_t>(layout.rank)];
-}
-
-bool Session::Internals::is_ending(ExitCode code) {
-  auto* const watchdog = parts_->watchdog.get();
-  if (watchdog == nullptr) return true;
-  const bool is_new_loss = code == ExitCode::peer_lost && watchdog->claim_loss();
-  const bool is_first = watchdog->leave(code != ExitCode::peer_lost);
-  return is_new_loss || is_first;
+  return gpus.empty() ? gpu_of_rank(layout().local_rank, std::getenv("CUDA_VISIBLE_DEVICES"))
+                      : gpus[static_cast<std::size_t>(layout().rank)];
 }
 
 DistributedOptimizer* Session::Internals::optimizer_of(const torch::optim::Optimizer& inner) const {
@@ -223,85 +107,67 @@ DistributedOptimizer* Session::Internals::optimizer_of(const torch::optim::Optim
   return found == optimizers.end() ? nullptr : *found;
 }
 
-bool Session::Internals::holds_lease() const {
-  return parts_->lease->held();
-}
+Group::Group(std::unique_ptr<RankGroup> ranks, std::unique_ptr<Internals> internals)
+    : TensorCollectives(std::move(internals)), ranks_(std::move(ranks)) {}
 
-const std::filesystem::path& Session::Internals::recorded() const {
-  return parts_->recorded;
-}
+Group::~Group() = default;
 
-bool Session::Internals::joining() const {
-  return parts_->ranks().joining();
+const std::vector<int>& Group::ranks() const {
+  return ranks_->ranks();
 }
-
-const RunProgress& Session::Internals::earlier_progress() const {
-  return parts_->earlier_progress;
-}
-
-Group::Group(std::vector<int> ranks, std::uint16_t number, std::shared_ptr<CollectiveEntry> setups,
-             std::unique_ptr<Internals> internals)
-    : TensorCollectives(std::move(internals)),
-      ranks_(std::move(ranks)),
-      first_number_(number),
-      setups_(std::move(setups)) {}
 
 Session::Session(int, const char* const*) : Session(RecordFrom::start) {}
 
 Session::Session(RecordFrom from)
     : internals_(std::make_unique<Internals>()), exceptions_at_start_(std::uncaught_exceptions()) {
-  internals_->parts_->error_exit.attend(this);
+  internals_->attend_errors(true);
   const auto folder = from == RecordFrom::start ? run_dir_of_environment() : std::filesystem::path();
   if (!folder.empty()) start_recording({.run_dir = folder});
 }
 
 Session::~Session() {
   if (std::uncaught_exceptions() > exceptions_at_start_) {
-    end_job(*this, "farandole",
+    end_job(*internals_, "farandole",
             {"the job ends because an exception leaves the session's scope; catch the exception inside the "
              "scope, or nowhere, to see it"});
   }
-  if (internals_->parts_->watchdog != nullptr) internals_->parts_->watchdog->come_to_end();
+  internals_->come_to_end();
   try {
-    internals_->parts_->publish();
+    internals_->publish();
   } catch (const std::exception& error) {
     // If rank 0 could not write, the other ranks still wait until it has read their records.
-    end_job(*this, "farandole", {fmt::format("the timeline could not be written: {}", error.what())});
+    end_job(*internals_, "farandole", {fmt::format("the timeline could not be written: {}", error.what())});
   }
-  internals_->parts_->error_exit.attend(nullptr);
+  internals_->attend_errors(false);
 }
 
 int Session::rank() const {
-  return internals_->parts_->job.layout().rank;
+  return internals_->layout().rank;
 }
 int Session::size() const {
-  return internals_->parts_->job.layout().size;
+  return internals_->layout().size;
 }
 int Session::local_rank() const {
-  return internals_->parts_->job.layout().local_rank;
+  return internals_->layout().local_rank;
 }
 int Session::local_size() const {
-  return internals_->parts_->job.layout().local_size;
+  return internals_->layout().local_size;
 }
 int Session::node_cores() const {
-  return internals_->parts_->job.layout().node_cores;
+  return internals_->layout().node_cores;
 }
 const std::string& Session::node() const {
-  return internals_->parts_->job.layout().node;
+  return internals_->layout().node;
 }
 const std::vector<std::string>& Session::hosts() const {
-  return internals_->parts_->job.layout().hosts;
+  return internals_->layout().hosts;
 }
 void Session::use_transport(std::string_view wish) {
-  const auto transport = parse_transport(wish, "the transport");
-  auto& parts = *internals_->parts_;
-  if (transport == parts.job.transport()) return;
-  parts.job.use_transport(transport);
-  parts.reconnect();
+  internals_->use_transport(parse_transport(wish, "the transport"));
 }
 
 std::optional<std::string> Session::between_nodes() const {
-  return internals_->parts_->job.between_nodes();
+  return internals_->mpi().between_nodes();
 }
 torch::Device Session::device() const {
   return internals_->parts_->device;
@@ -337,7 +203,7 @@ void Session::use_device(std::string_view wish, int ranks_per_gpu) {
     });
     return;
   }
-  const auto& layout = mine.parts_->job.layout();
+  const auto& layout = mine.layout();
   const auto node_of = [&](std::size_t r) { return layout.nodes[r]; };
   std::vector<VisibleGpus> here;
   for (std::size_t r = 0; r < all.size(); ++r)
@@ -370,171 +236,34 @@ TensorCollectives& Session::collectives() {
   return internals_->parts_->collectives;
 }
 Timeline& Session::timeline() {
-  return *internals_->parts_->timeline;
+  return internals_->timeline();
 }
 const std::string& Session::no_gpu_activity() const {
-  return internals_->parts_->no_gpu_activity;
+  return internals_->no_gpu_activity();
 }
 
 std::unique_ptr<Group> Session::new_group(std::span<const int> ranks) {
-  auto& parts = *internals_->parts_;
-  parts.refuse_while_joining();
-  check_group_agreement(internals_->communicator(), ranks);
-  const auto number = parts.communicators;
-  parts.communicators = static_cast<std::uint16_t>(parts.communicators + Group::numbers);
-  if (std::find(ranks.begin(), ranks.end(), rank()) == ranks.end()) return nullptr;
-  std::shared_ptr<CollectiveEntry> setups;
-  if (parts.watchdog != nullptr)
-    setups = parts.calls.add(Group::setup_number(number), static_cast<int>(ranks.size()));
-  auto communicator = parts.traced(parts.job.new_communicator(Waiting::yielding, ranks), number);
-  return std::unique_ptr<Group>(
-      new Group({ranks.begin(), ranks.end()}, number, std::move(setups),
-                std::make_unique<TensorCollectives::Internals>(std::move(communicator))));
-}
-
-void Session::Internals::take_lease(const std::filesystem::path& run_dir) {
-  auto& lease = parts_->lease;
-  if (parts_->job.layout().rank != 0 || run_dir.empty()) return;
-  const auto folder = std::filesystem::absolute(run_dir);
-  if (lease && lease->run_dir() == folder) return;
-  lease.reset();
-  std::error_code failure;
-  std::filesystem::create_directories(folder, failure);
-  if (failure)
-    throw UserError(fmt::format("run directory {} cannot be created: {}; choose another one", folder.string(),
-                                failure.message()));
-  lease.emplace(folder, [this](const std::string& message) {
-    fmt::print(stderr, "farandole: {}\n", message);
-    std::fflush(stderr);
-    is_ending(ExitCode::failure);
-    abort_job(static_cast<int>(ExitCode::failure));
-  });
-}
-
-// Every node first copies the earlier start's recorders that are on its own disk. Rank 0 then moves
-// all of them.
-void Session::Internals::Parts::keep_earlier_start_of(Session& session,
-                                                      const std::filesystem::path& run_dir) {
-  if (run_dir.empty()) return;
-  const auto folder = std::filesystem::absolute(run_dir);
-  if (std::exchange(recorded, folder) == folder) return;
-  session.together([&] {
-    if (session.local_rank() == 0) stage_out_all(folder / "recorder", ".ftl");
-    cut_recorders(folder, session.rank(), session.size());
-  });
-  session.together([&] {
-    if (session.rank() != 0) return;
-    earlier_progress = read_run_progress(folder);
-    keep_earlier_start(folder);
-  });
+  auto made = internals_->new_group(ranks);
+  if (made.group == nullptr) return nullptr;
+  return std::unique_ptr<Group>(new Group(
+      std::move(made.group), std::make_unique<TensorCollectives::Internals>(std::move(made.communicator))));
 }
 
 void Session::start_recording(const RecordingOptions& options) {
-  auto& parts = *internals_->parts_;
-  parts.ranks().use(nullptr);
-  parts.gpu_activity.reset();
-  parts.trace_requests.reset();
-  parts.recording.reset();
-  parts.timeline = std::make_unique<Timeline>();
-  parts.steps = {};
-  parts.communicators = 0;
-  parts.reconnect();
-  together([&] { internals_->take_lease(options.run_dir); });
-  parts.keep_earlier_start_of(*this, options.run_dir);
-  if (options.window.off()) return tell_run_dir(options.run_dir);
-  const auto wish =
-      options.recorder_dir ? RecorderWish{*options.recorder_dir, "--recorder-dir"} : wished_place();
-  const auto ranks_here = static_cast<std::size_t>(local_size());
-  RecorderPlace place;
-  together([&] { place = place_recorder(options.run_dir, wish, options.recorder_bytes * ranks_here); });
-  tell_run_dir(options.run_dir);
-  std::unique_ptr<Timeline> timeline;
-  together([&] {
-    timeline = std::make_unique<Timeline>(TimelineOptions{recorder_file(options.run_dir, rank()),
-                                                          options.window, options.recorder_bytes, rank(),
-                                                          size(), node(), place.folder, place.chosen});
-  });
-  parts.timeline = std::move(timeline);
-  parts.timeline->name_thread("training");
-  parts.timeline->set_metadata("farandole", version());
-  parts.timeline->set_metadata("libtorch", TORCH_VERSION);
-  parts.timeline->set_metadata("mpi", MpiJob::library_version());
-  parts.record_stall_limit();
-  parts.gpu_activity =
-      GpuActivity::start(*parts.timeline, options.gpu_activity, parts.launches, parts.no_gpu_activity);
-  parts.recording = std::make_unique<Recording>(
-      parts.job.new_channel(), *parts.timeline,
-      TraceOptions{
-          .run_dir = options.run_dir, .merge_limit = options.merge_limit, .gpu = internals_->gpu_to_watch()});
-  parts.trace_requests =
-      std::make_unique<TraceRequests>(parts.job.layout(), parts.trace_asked, *parts.timeline,
-                                      TraceRequestOptions{options.run_dir, options.merge_limit});
-  parts.communicators = 0;
-  parts.reconnect();
-}
-
-void Session::Internals::Parts::set_step(std::int64_t step) {
-  timeline->set_step(step);
-  if (gpu_activity != nullptr) gpu_activity->mark_step(step);
+  internals_->start_recording(options, internals_->gpu_to_watch());
+  timeline().set_metadata("libtorch", TORCH_VERSION);
 }
 
 void Session::set_step(std::int64_t step) {
-  auto& parts = *internals_->parts_;
-  parts.steps.program_numbers_steps();
-  parts.set_step(step);
-}
-
-void Session::Internals::optimizer_begins_step(const void* optimizer) {
-  if (const auto step = parts_->steps.begin(*parts_->timeline, optimizer)) parts_->set_step(*step);
-}
-void Session::Internals::optimizer_ended_step(const void* optimizer) {
-  if (const auto step = parts_->steps.end(*parts_->timeline, optimizer)) parts_->set_step(*step);
-}
-void Session::Internals::program_marks_steps() {
-  parts_->steps.program_numbers_steps();
-  parts_->steps.program_marks_steps();
-}
-void Session::Internals::optimizer_is_gone(const void* optimizer) {
-  parts_->steps.forget(optimizer);
+  internals_->program_sets_step(step);
 }
 
 void Session::publish_timeline() {
-  auto& parts = *internals_->parts_;
-  if (parts.recording == nullptr) return parts.gpu_activity.reset();
-  if (parts.watchdog != nullptr) parts.watchdog->come_to_end();
-  parts.publish();
-  if (parts.watchdog != nullptr) parts.watchdog->leave_end();
-}
-
-void Session::Internals::Parts::publish() {
-  gpu_activity.reset();
-  if (recording == nullptr) return;
-  trace_requests.reset();
-  std::exchange(recording, nullptr)->publish();
+  internals_->publish_timeline();
 }
 
 void Session::together(const std::function<void()>& work) {
-  std::string message;
-  int code = 0;
-  try {
-    work();
-  } catch (const Error& error) {
-    message = error.what();
-    code = static_cast<int>(error.exit_code());
-  } catch (const std::exception& error) {
-    message = error.what();
-    code = static_cast<int>(ExitCode::failure);
-  }
-  int first = code != 0 ? rank() : size();
-  auto& parts = *internals_->parts_;
-  internals_->communicator().allreduce("agreement", &first, 1, DType::int32, ReduceOp::min);
-  if (first == size()) return;
-  internals_->communicator().broadcast("exit code", &code, sizeof code, first);
-  broadcast(message, first);
-  // Ranks that have joined do not know about the error, so the job cannot end normally.
-  if (parts.ranks().joining() && parts.ranks().communicator->active() < size())
-    throw Error(message, static_cast<ExitCode>(code));
-  throw AgreedError(message, static_cast<ExitCode>(code), first);
+  internals_->together(work);
 }
 
 int run_session(const std::string& program, int, const char* const*, const std::function<int(Session&)>& body,
@@ -545,9 +274,9 @@ int run_session(const std::string& program, int, const char* const*, const std::
     try {
       return body(session);
     } catch (const std::exception&) {
-      const auto error = describe_error(std::current_exception(), &session);
-      if (error.first_rank < 0) end_job(session, program, error);
-      say_agreed_error(session, program, error);
+      const auto error = describe_error(std::current_exception(), &session.internals());
+      if (error.first_rank < 0) end_job(session.internals(), program, error);
+      say_agreed_error(session.internals(), program, error);
       return static_cast<int>(error.code);
     }
   } catch (const Error& error) {  // There is no session with which the ranks could agree.

@@ -20,24 +20,12 @@
 #include <vector>
 
 #include "farandole/base/error.h"
-#include "farandole/timeline/step_window.h"
+#include "farandole/job/recording_options.h"
 #include "farandole/timeline/timeline.h"
 #include "farandole/train/group.h"
 #include "farandole/train/tensor_collectives.h"
 
 namespace farandole {
-
-struct RecordingOptions {
-  // Folder for recorder/rank-0003.ftl of each rank and timeline.json.gz from rank 0.
-  std::filesystem::path run_dir;
-  StepWindow window{};
-  StepWindow gpu_activity{};  // Steps whose kernels and copies are recorded, if there is a GPU.
-  std::size_t recorder_bytes = std::size_t{64} << 20;
-  // Place of the recorder files while the run lasts, as `--recorder-dir` in docs/run-directory.md. No value:
-  // FARANDOLE_RECORDER_DIR decides.
-  std::optional<std::string> recorder_dir{};
-  std::size_t merge_limit = 64;  // Largest number of ranks in timeline.json.gz; 0: all.
-};
 
 // When a session begins to record if FARANDOLE_RUN_DIR is set. A program that may find that there is nothing
 // to do calls start_recording() itself, so that it does not replace the timeline of the earlier start.

@@ -25,11 +25,15 @@ DType dtype_of(const torch::Tensor& tensor) {
       return DType::uint8;
     case torch::kBool:
       return DType::boolean;
+    case torch::kInt8:
+      return DType::int8;
+    case torch::kInt16:
+      return DType::int16;
     default:
       throw UserError(
           std::string("tensors of type ") + torch::toString(tensor.scalar_type()) +
-          " cannot be sent between ranks; convert them to float16, bfloat16, float32, float64, int32, "
-          "int64, uint8 or bool");
+          " cannot be sent between ranks; convert them to float16, bfloat16, float32, float64, int8, "
+          "int16, int32, int64, uint8 or bool");
   }
 }
 
@@ -51,6 +55,10 @@ torch::ScalarType scalar_type_of(DType dtype) {
       return torch::kUInt8;
     case DType::boolean:
       return torch::kBool;
+    case DType::int8:
+      return torch::kInt8;
+    case DType::int16:
+      return torch::kInt16;
   }
   return torch::kFloat32;
 }

@@ -104,12 +104,6 @@ void FusedAllreduce::run(Communicator& communicator, const std::vector<torch::Te
   }
 }
 
-void TensorCollectives::Internals::use(std::unique_ptr<TracedCommunicator> traced) {
-  fused = {};
-  communicator.reset();
-  if (traced != nullptr) communicator = std::make_unique<JoinCommunicator>(std::move(traced));
-}
-
 TensorCollectives::TensorCollectives(std::unique_ptr<Internals> internals)
     : internals_(std::move(internals)) {}
 

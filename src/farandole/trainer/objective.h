@@ -9,7 +9,7 @@
 #include <torch/types.h>
 
 #include "farandole/checkpoint/snapshot.h"
-#include "farandole/train/run/metrics_log.h"
+#include "farandole/job/run/metrics_log.h"
 #include "farandole/train/run/training_state.h"
 #include "farandole/trainer/progress.h"
 

@@ -30,7 +30,7 @@
 #include "farandole/comm/watch/watchdog.h"
 #include "farandole/launch/process/memory.h"
 #include "farandole/launch/stop_request.h"
-#include "farandole/train/run/run_directory.h"
+#include "farandole/job/run/run_directory.h"
 #include "farandole/train/session_internals.h"
 #include "farandole/trainer/builtin_training.h"
 #include "farandole/trainer/data/dataset.h"

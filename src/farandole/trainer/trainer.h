@@ -18,7 +18,7 @@
 #include "farandole/train/distributed_optimizer.h"
 #include "farandole/train/learning_rate.h"
 #include "farandole/train/precision.h"
-#include "farandole/train/run/run_directory.h"
+#include "farandole/job/run/run_directory.h"
 #include "farandole/train/run/run_state.h"
 #include "farandole/train/session.h"
 #include "farandole/trainer/loop_options.h"

@@ -36,7 +36,8 @@ bool same_bits(const std::byte* a, const std::byte* b, DType dtype, std::size_t 
 void reduce_random_vectors(std::mt19937& random) {
   constexpr ReduceOp all_ops[] = {ReduceOp::sum, ReduceOp::average, ReduceOp::min, ReduceOp::max,
                                   ReduceOp::product};
-  const auto dtype = static_cast<DType>(random() % 7);
+  auto dtype = all_dtypes[random() % std::size(all_dtypes)];
+  if (dtype == DType::boolean) dtype = DType::uint8;
   auto op = all_ops[random() % std::size(all_ops)];
   if (!can_reduce(op, dtype)) op = ReduceOp::sum;
   const std::size_t ranks = 1 + random() % 6, count = random() % 300;

@@ -139,7 +139,8 @@ void try_random(SharingRank& gpu, std::mt19937& random) {
                                    ReduceOp::product};
   const int size = gpu.comm.size;
   const auto own = static_cast<std::size_t>(gpu.comm.rank);
-  const auto dtype = static_cast<DType>(random() % 7);
+  auto dtype = all_dtypes[random() % std::size(all_dtypes)];
+  if (dtype == DType::boolean) dtype = DType::uint8;
   auto op = every_op[random() % std::size(every_op)];
   if (!can_reduce(op, dtype)) op = ReduceOp::sum;
   const auto first = static_cast<unsigned>(random() % 1000);

@@ -64,7 +64,7 @@ struct GpuPipeline {
 constexpr ReduceOp ops[] = {ReduceOp::sum, ReduceOp::average, ReduceOp::min, ReduceOp::max,
                             ReduceOp::product};
 constexpr DType dtypes[] = {DType::float16, DType::bfloat16, DType::float32, DType::float64,
-                            DType::int32,   DType::int64,    DType::uint8};
+                            DType::int32,   DType::int64,    DType::uint8,   DType::int8};
 
 // One random collective; `random` is in the same state on every rank.
 void try_one(GpuPipeline& gpu, std::mt19937& random) {
@@ -325,6 +325,8 @@ TEST(NcclCommunicator, RefusesReductionsThatDoNotExist) {
     EXPECT_THROW(
         gpu.comm.allreduce("test", memory.get(), 1, DType::boolean, ReduceOp::sum, gpu.work.handle()),
         UserError);
+    EXPECT_THROW(gpu.comm.allreduce("test", memory.get(), 1, DType::int16, ReduceOp::sum, gpu.work.handle()),
+                 UserError);
   }));
 }
 

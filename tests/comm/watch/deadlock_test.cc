@@ -54,6 +54,23 @@ std::string sentence(const std::vector<RankStatus>& statuses) {
   return waits.empty() ? "" : describe_deadlock(waits, statuses);
 }
 
+// As calls of another library are, which nobody compares.
+TEST(Deadlock, RanksTakeDifferentCollectivesForTheSame) {
+  std::vector<RankStatus> ranks = {status_of(0, {call_of(1, 2, 5, training, "allreduce")}),
+                                   status_of(1, {call_of(1, 2, 5, training, "broadcast")})};
+  store_text(ranks[0].place, "train.py:40 in main");
+  EXPECT_EQ(
+      sentence(ranks),
+      "deadlock: rank 0 waits in allreduce #4 at train.py:40 in main, rank 1 waits in broadcast #4: the ranks "
+      "call their collectives in different orders; let all ranks call the same collectives in the same order");
+  store_text(ranks[1].calls[0].operation, "allreduce");
+  EXPECT_EQ(sentence(ranks), "");
+  ranks[1].calls[0].bytes = 8;
+  EXPECT_NE(sentence(ranks), "");
+  ranks[1].life = Life::stopped;
+  EXPECT_EQ(sentence(ranks), "");
+}
+
 TEST(Deadlock, ARankHasFewerBatches) {
   std::vector<RankStatus> ranks = {status_of(0, {call_of(1, 2, 25, training, "allreduce", "bucket 0")}),
                                    status_of(1, {at_end(2), call_of(1, 2, 24, 0)})};

@@ -60,6 +60,45 @@ TEST(StallText, NamesARankStuckInDataLoading) {
       "  rank 1 (pid 4712 on node1) is missing: it is stuck in data loading (data 'load a batch' for 60 s)");
 }
 
+RankStatus at(RankStatus status, const char* place) {
+  store_text(status.place, place);
+  return status;
+}
+
+TEST(StallText, NamesTheLineOfPython) {
+  const auto in_load = [](const char* name) {
+    return summary_of(
+               {rank(0, {call(1, 17, true)}),
+                at(in_span(rank(1, {call(1, 16, false)}), Category::data, name), "loader.py:118 in fetch")})
+        .text;
+  };
+  EXPECT_THAT(in_load("data"), HasSubstr("it is stuck in data loading, loader.py:118 in fetch, for 60 s"));
+  EXPECT_THAT(in_load("train set"),
+              HasSubstr("data loading, loader.py:118 in fetch (data 'train set' for 60 s)"));
+  EXPECT_THAT(
+      summary_of({rank(0, {call(1, 1, true)}), at(rank(1, {call(1, 0, false)}), "train.py:9 in main")}).text,
+      HasSubstr("it is in the program's own code, outside of any phase, train.py:9 in main"));
+  EXPECT_EQ(describe_activity(at(rank(0, {call(1, 17, true)}), "train.py:9 in main")),
+            "is in allreduce #17 'bucket 0' for 61 s at train.py:9 in main");
+}
+
+TEST(StallText, NamesDifferentCollectives) {
+  auto sized = call(1, 4, true, "");
+  sized.bytes = 256;
+  auto larger = sized;
+  larger.bytes = 512;
+  EXPECT_EQ(
+      summary_of({at(rank(0, {call(1, 4, true, "", "broadcast")}), "train.py:9 in main"),
+                  rank(1, {call(1, 4, true, "")}), rank(2, {call(1, 4, true, "")})})
+          .text,
+      "stall: ranks 0-2 have waited 61 s in broadcast #4\n"
+      "  the ranks call different collectives: rank 0 broadcast #4 at train.py:9 in main, ranks 1, 2 allreduce "
+      "#4; let all ranks call the same collectives in the same order");
+  EXPECT_THAT(summary_of({rank(0, {sized}), rank(1, {larger})}).text,
+              HasSubstr("rank 0 allreduce #4 of 256 bytes, rank 1 allreduce #4 of 512 bytes"));
+  EXPECT_THAT(summary_of({rank(0, {sized}), rank(1, {sized})}).text, HasSubstr("no rank is missing"));
+}
+
 TEST(StallText, EveryPhaseHasItsName) {
   const std::pair<Category, const char*> phases[] = {{Category::checkpoint, "stuck in a checkpoint"},
                                                      {Category::evaluation, "stuck in the evaluation"},
@@ -124,6 +163,9 @@ TEST(StallText, OwnReport) {
       "keeps other ranks waiting: it is stuck in data loading (data 'load' for 60 s); pid 4712 on node1; "
       "not produced yet: fc1.bias\n"
       "  the training thread's stack:\n    read+0x1 in libc.so.6\n    main+0x2 in train");
+  report.thread->place = "loader.py:118 in fetch";
+  EXPECT_THAT(own_report(report),
+              HasSubstr("\n  the training thread is at loader.py:118 in fetch; its stack:\n    read"));
   report.status = in_span(rank(1, {call(1, 17, true)}), Category::wait, "wait for gradients");
   report.missed_in.reset();
   report.meaning = CollectiveRegistry::Meaning{{"a", "b"}, {}};

@@ -2,11 +2,18 @@
 
 #include <csignal>
 #include <gmock/gmock.h>
+#include <optional>
 #include <pthread.h>
+#include <string_view>
+#include <sys/mman.h>
 #include <thread>
 #include <unistd.h>
 #include <utility>
 
+#include "error_message.h"
+
+#include "farandole/base/error.h"
+#include "farandole/comm/watch/python_stack.h"
 #include "farandole/launch/process/child_process.h"
 #include "farandole/timeline/timeline.h"
 
@@ -25,6 +32,7 @@ namespace {
 using namespace std::chrono_literals;
 using testing::Contains;
 using testing::HasSubstr;
+using testing::Not;
 
 // Runs `body` on a thread that is probed while it reads from a pipe. Then lets the thread continue.
 struct Probed {
@@ -123,6 +131,67 @@ TEST(ThreadProbe, GivesUpOnAThreadThatDoesNotAnswer) {
   EXPECT_FALSE(probed.probe.load()->take(1ms));
   probed.go_on();  // signals of earlier probes that got no answer arrive now
   EXPECT_TRUE(probed.probe.load()->take(20s));
+}
+
+// Writes what Python's faulthandler writes, in the same way. The file stays open, as Python's does.
+struct PretendedPython {
+  static constexpr int signal = 40;
+  static inline int file = -1;
+  PretendedPython() {
+    if (file < 0) file = ::memfd_create("python", MFD_CLOEXEC);
+    std::signal(signal, [](int) {
+      for (const std::string_view text :
+           {"Stack (most recent call first):\n",
+            "  File \"/usr/lib/python3.11/threading.py\", line 320 in wait\n",
+            "  File \"/home/a user/job/data, line 7/loader.py\"", ", line 118 in fetch\n",
+            "  File \"<string>\", line 2 in <module>\n"})
+        EXPECT_EQ(::write(file, text.data(), text.size()), static_cast<ssize_t>(text.size()));
+    });
+    watch_python(signal, file);
+  }
+  ~PretendedPython() { std::signal(signal, SIG_DFL); }
+};
+
+TEST(ThreadProbe, ShowsTheLinesOfPythonFirst) {
+  std::optional<PretendedPython> python(std::in_place);
+  Probed probed([&](auto wait) { wait(); });
+  for (int again = 0; again < 2; ++again) {
+    const auto snapshot = probed.take_when([](const auto& one) { return has_frame(one, "read"); });
+    EXPECT_EQ(snapshot.place, "job/data, line 7/loader.py:118 in fetch");
+    ASSERT_GT(snapshot.stack.size(), 4u);
+    EXPECT_EQ(snapshot.stack[0], "wait at lib/python3.11/threading.py:320");
+    EXPECT_EQ(snapshot.stack[1], "fetch at job/data, line 7/loader.py:118");
+    EXPECT_EQ(snapshot.stack[2], "<module> at <string>:2");
+    EXPECT_THAT(snapshot.stack[3], HasSubstr(" in "));
+  }
+  python.reset();  // Python has ended
+  const auto snapshot = probed.take_when([](const auto& one) { return has_frame(one, "read"); });
+  EXPECT_EQ(snapshot.place, "");
+  EXPECT_THAT(snapshot.stack.front(), Not(HasSubstr("threading.py")));
+}
+
+TEST(PythonStack, NeedsAHandlerAndAFile) {
+  const auto message = [](int signal, int file) {
+    return message_of<UserError>([=] { watch_python(signal, file); });
+  };
+  EXPECT_THAT(message(41, STDOUT_FILENO), HasSubstr("signal 41 has no handler"));
+  std::signal(41, [](int) {});
+  EXPECT_THAT(message(41, -1), HasSubstr("file -1"));
+  std::signal(41, SIG_DFL);
+}
+
+TEST(PythonStack, NamesTheInnermostLineOfTheProgram) {
+  const auto place = [](std::string text) { return place_in_program(parse_python_stack(text)); };
+  const std::string inner =
+      "Current thread 0x00007f (most recent call first):\n"
+      "  File \"/opt/env/lib/python3.11/site-packages/torch/utils/data/dataloader.py\", line 1 in _get_data\n"
+      "  File \"/src/farandole/python/farandole/record.py\", line 2 in next\n"
+      "  File \"<frozen runpy>\", line 3 in run\n  ...\n";
+  EXPECT_EQ(place(inner + "  File \"train.py\", line 40 in <lambda>\n  File \"train.py\", line 50 in main\n"),
+            "train.py:40 in <lambda>");
+  EXPECT_EQ(place(inner), "utils/data/dataloader.py:1 in _get_data");
+  EXPECT_EQ(place("Stack (most recent call first):\n  <no Python frame>\n"), "");
+  EXPECT_EQ(place("  File \"a.py\", line x in f\n  File \"a.py\", line 3 in f"), "a.py:3 in f");
 }
 
 }  // namespace

@@ -203,6 +203,8 @@ TEST(Join, NeutralInEveryTypeAndReduction) {
     unchanged(half, DType::bfloat16, {sum, min, max, product});
   }
   unchanged(std::uint8_t{7}, DType::uint8, {sum, min, max, product});
+  unchanged(std::int8_t{-7}, DType::int8, {sum, min, max, product});
+  unchanged(std::int16_t{-7}, DType::int16, {sum, min, max, product});
   unchanged(true, DType::boolean, {min, max});
   unchanged(false, DType::boolean, {min, max});
   comm.shadow();

@@ -155,6 +155,8 @@ farandole::DType dtype_of(ncclDataType_t type) {
       return DType::int32;
     case ncclInt64:
       return DType::int64;
+    case ncclInt8:
+      return DType::int8;
     default:
       return DType::uint8;
   }

@@ -327,6 +327,10 @@ FARANDOLE_DEVICE inline void reduce_peers(const PeerReduction& job, std::uint64_
     case DType::uint8:
     case DType::boolean:
       return reduce_numbers<std::uint8_t, std::uint8_t>(job, thread, threads);
+    case DType::int8:
+      return reduce_numbers<std::int8_t, std::int8_t>(job, thread, threads);
+    case DType::int16:  // Arithmetic in int: products of the unsigned type could exceed it.
+      return reduce_numbers<std::int16_t, std::int16_t>(job, thread, threads);
   }
 }
 

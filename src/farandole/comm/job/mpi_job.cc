@@ -65,6 +65,21 @@ int tag_of(std::span<const int> ranks) {
   return static_cast<int>(XXH3_64bits(ranks.data(), ranks.size_bytes()) % tags);
 }
 
+MPI_Comm create_group(std::span<const int> ranks, const RankLayout& layout) {
+  check_group(ranks, layout.size);
+  if (std::find(ranks.begin(), ranks.end(), layout.rank) == ranks.end())
+    throw UserError(
+        fmt::format("rank {} creates a communicator for a group that does not contain it", layout.rank));
+  MPI_Group job = MPI_GROUP_NULL, group = MPI_GROUP_NULL;
+  check_mpi(MPI_Comm_group(MPI_COMM_WORLD, &job), "MPI_Comm_group");
+  check_mpi(MPI_Group_incl(job, static_cast<int>(ranks.size()), ranks.data(), &group), "MPI_Group_incl");
+  MPI_Comm comm = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_create_group(MPI_COMM_WORLD, group, tag_of(ranks), &comm), "MPI_Comm_create_group");
+  MPI_Group_free(&group);
+  MPI_Group_free(&job);
+  return comm;
+}
+
 int count_node_cores(MPI_Comm node) {
   const auto own = core_mask();
   auto all = own;
@@ -100,29 +115,62 @@ MpiJob::Runtime::Runtime() {
   if (in_slurm_step(&std::getenv) && expected && expected->value > 1 && !has_process_manager(&std::getenv))
     throw UserError(world_of_one_message(*expected, &std::getenv));
   if (const auto mixed = mixed_world_message(&std::getenv)) throw UserError(*mixed);
-  int provided = MPI_THREAD_SINGLE;
-  ::setenv(stack_signals_variable, "", 0);  // The launcher or another rank says how a rank was killed.
-  {
+  int provided = MPI_THREAD_SINGLE, initialized = 0;
+  MPI_Initialized(&initialized);
+  is_own_ = initialized == 0;
+  if (is_own_) {
+    ::setenv(stack_signals_variable, "", 0);  // The launcher or another rank says how a rank was killed.
     const StartWatch watch(WatchdogOptions::from_environment());
     check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  } else {
+    if (!mpi_is_running())
+      throw UserError(
+          "the program has ended MPI, which can be started only once; start Farandole before MPI_Finalize");
+    MPI_Query_thread(&provided);
   }
-  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   int size = 1;
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   std::string refusal;
-  if (provided < MPI_THREAD_MULTIPLE)
+  if (provided < MPI_THREAD_MULTIPLE && !is_own_)
+    refusal =
+        "the program has started MPI without MPI_THREAD_MULTIPLE; start it with MPI_Init_thread and "
+        "MPI_THREAD_MULTIPLE (mpi4py.rc.thread_level = \"multiple\"), or start Farandole first";
+  else if (provided < MPI_THREAD_MULTIPLE)
     refusal =
         "this MPI library lacks MPI_THREAD_MULTIPLE, which overlapping communication needs; use an Open MPI "
         "that was built with it";
   else if (size == 1 && expected && expected->value > 1)
     refusal = world_of_one_message(*expected, &std::getenv);
-  if (refusal.empty()) return;
-  MPI_Finalize();
-  throw UserError(refusal);
+  if (!refusal.empty()) {
+    if (is_own_) MPI_Finalize();
+    throw UserError(refusal);
+  }
+  if (is_own_) return;
+  // MPI_Finalize first deletes the attributes of MPI_COMM_SELF, when MPI still works.
+  const auto call_back = [](MPI_Comm, int, void* runtime, void*) {
+    const auto& function = static_cast<Runtime*>(runtime)->before_finalize;
+    if (function) function();
+    return MPI_SUCCESS;
+  };
+  check_mpi(MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, call_back, &attribute_, nullptr),
+            "MPI_Comm_create_keyval");
+  check_mpi(MPI_Comm_set_attr(MPI_COMM_SELF, attribute_, this), "MPI_Comm_set_attr");
 }
 
 MpiJob::Runtime::~Runtime() {
-  MPI_Finalize();
+  before_finalize = nullptr;
+  if (!mpi_is_running()) return;
+  if (is_own_) {
+    MPI_Finalize();
+    return;
+  }
+  MPI_Comm_delete_attr(MPI_COMM_SELF, attribute_);
+  MPI_Comm_free_keyval(&attribute_);
+}
+
+void MpiJob::before_finalize(std::function<void()> function) {
+  runtime_.before_finalize = std::move(function);
 }
 
 MpiJob::MpiJob() : layout_(find_layout()) {}
@@ -135,20 +183,26 @@ std::unique_ptr<Communicator> MpiJob::new_communicator(Waiting waiting, Wire wir
 
 std::unique_ptr<Communicator> MpiJob::new_communicator(Waiting waiting, std::span<const int> ranks,
                                                        Wire wire) const {
-  check_group(ranks, layout_.size);
-  if (std::find(ranks.begin(), ranks.end(), layout_.rank) == ranks.end())
-    throw UserError(
-        fmt::format("rank {} creates a communicator for a group that does not contain it", layout_.rank));
+  const MpiHandle comm(create_group(ranks, layout_));
   std::vector<int> nodes;
   for (const int rank : ranks) nodes.push_back(layout_.nodes[static_cast<std::size_t>(rank)]);
-  MPI_Group job = MPI_GROUP_NULL, group = MPI_GROUP_NULL;
-  check_mpi(MPI_Comm_group(MPI_COMM_WORLD, &job), "MPI_Comm_group");
-  check_mpi(MPI_Group_incl(job, static_cast<int>(ranks.size()), ranks.data(), &group), "MPI_Group_incl");
-  MpiHandle comm;
-  check_mpi(MPI_Comm_create_group(MPI_COMM_WORLD, group, tag_of(ranks), &comm.comm), "MPI_Comm_create_group");
-  MPI_Group_free(&group);
-  MPI_Group_free(&job);
   return make_communicator(comm.comm, nodes, types_, waiting, options(wire));
+}
+
+int MpiJob::value_of_first(std::span<const int> ranks, int value) const {
+  const MpiHandle comm(create_group(ranks, layout_));
+  check_mpi(MPI_Bcast(&value, 1, MPI_INT, 0, comm.comm), "MPI_Bcast");
+  return value;
+}
+
+std::unique_ptr<PointToPoint> MpiJob::new_messages(MessageProgress& progress) const {
+  return std::make_unique<PointToPoint>(MPI_COMM_WORLD, progress);
+}
+
+std::unique_ptr<PointToPoint> MpiJob::new_messages(MessageProgress& progress,
+                                                   std::span<const int> ranks) const {
+  const MpiHandle comm(create_group(ranks, layout_));
+  return std::make_unique<PointToPoint>(comm.comm, progress);
 }
 
 void MpiJob::use_transport(Transport transport) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -12,16 +13,19 @@
 #include "farandole/comm/job/transport.h"
 #include "farandole/comm/mpi/message_channel.h"
 #include "farandole/comm/mpi/mpi_communicator.h"
+#include "farandole/comm/queue/point_to_point.h"
 #include "farandole/comm/rank_layout.h"
 
 namespace farandole {
 
 class MpiJob {
  public:
+  // Starts MPI, unless the program has done so.
   // Throws: UserError if this process is alone although its launcher started several ("a world of one
-  // in a larger job"), or if the job also has other programs.
+  // in a larger job"), if the job also has other programs, or if the program's MPI does not let several threads
+  // communicate.
   MpiJob();
-  // Ends MPI.
+  // Ends MPI, unless the program has started it.
   // Collective: every rank of the group must call this in the same order.
   ~MpiJob();
   MpiJob(const MpiJob&) = delete;
@@ -43,8 +47,19 @@ class MpiJob {
   // Collective: every rank of the group must call this in the same order.
   std::unique_ptr<Communicator> new_communicator(Waiting waiting, std::span<const int> ranks,
                                                  Wire wire = Wire::exact) const;
+  // Returns the value of the first rank of the list.
+  // Throws: UserError as new_communicator().
+  // Collective: every rank of the list must call this in the same order.
+  int value_of_first(std::span<const int> ranks, int value) const;
+  // Messages between the ranks of the job, or between these. `progress` must outlive the result.
+  // Collective: every rank of the group must call this in the same order.
+  std::unique_ptr<PointToPoint> new_messages(MessageProgress& progress) const;
+  std::unique_ptr<PointToPoint> new_messages(MessageProgress& progress, std::span<const int> ranks) const;
   // Collective: every rank of the group must call this in the same order.
   std::unique_ptr<MessageChannel> new_channel() const;
+  // If the program has started MPI, calls this when the program ends MPI, while MPI still works. The last
+  // function replaces the others.
+  void before_finalize(std::function<void()> function);
   // How the nodes exchange data and why, as in "TCP between nodes, 128 KiB at once (…)". std::nullopt if
   // there is no communicator of several nodes yet.
   std::optional<std::string> between_nodes() const;
@@ -54,6 +69,11 @@ class MpiJob {
   struct Runtime {
     Runtime();
     ~Runtime();
+    std::function<void()> before_finalize;
+
+   private:
+    bool is_own_ = true;  // else the program has started MPI
+    int attribute_ = MPI_KEYVAL_INVALID;
   };
   TransportOptions options(Wire wire) const;
 

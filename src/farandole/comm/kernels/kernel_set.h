@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <span>
 
 #include "farandole/base/dtype.h"
@@ -20,8 +21,8 @@ using ConvertKernel = void (*)(const std::byte* in, std::byte* out, std::size_t 
 using AddNarrowedKernel = void (*)(const std::byte* narrowed, std::byte* values, std::size_t count);
 
 struct KernelSet {
-  static constexpr std::size_t dtypes = 8;  // indexed by DType
-  static constexpr std::size_t ops = 5;     // indexed by ReduceOp
+  static constexpr std::size_t dtypes = std::size(all_dtypes);  // indexed by DType
+  static constexpr std::size_t ops = 5;                         // indexed by ReduceOp
 
   const char* instructions = "";
   ReduceKernel reduce[dtypes][ops] = {};  // null if check_reduction() throws

@@ -365,7 +365,8 @@ constexpr void set_integer_reductions(ReduceKernel (&kernels)[KernelSet::ops]) {
 
 template <class Isa>
 constexpr KernelSet make_kernel_set(const char* instructions) {
-  using std::int32_t, std::int64_t, std::uint32_t, std::uint64_t, std::uint8_t;
+  using std::int16_t, std::int32_t, std::int64_t, std::int8_t;
+  using std::uint16_t, std::uint32_t, std::uint64_t, std::uint8_t;
   KernelSet set;
   set.instructions = instructions;
   const auto of = [&set](DType dtype) -> auto& {
@@ -378,6 +379,8 @@ constexpr KernelSet make_kernel_set(const char* instructions) {
   set_integer_reductions<Isa, int32_t, uint32_t>(of(DType::int32));
   set_integer_reductions<Isa, int64_t, uint64_t>(of(DType::int64));
   set_integer_reductions<Isa, uint8_t, uint8_t>(of(DType::uint8));
+  set_integer_reductions<Isa, int8_t, uint8_t>(of(DType::int8));
+  set_integer_reductions<Isa, int16_t, uint16_t>(of(DType::int16));
   auto& boolean = of(DType::boolean);
   boolean[static_cast<int>(ReduceOp::min)] = reduce_any<Isa, Plain<Isa, uint8_t>, AndOf, Unchanged>;
   boolean[static_cast<int>(ReduceOp::max)] = reduce_any<Isa, Plain<Isa, uint8_t>, OrOf, Unchanged>;

@@ -16,6 +16,9 @@ void check_mpi(int code, std::string_view call, std::string_view name = {});
 // supervisor the job.
 [[noreturn]] void abort_job(int exit_code);
 
+// False before MPI was started, and after it was ended, perhaps by the program.
+bool mpi_is_running();
+
 int rank_in(MPI_Comm comm);
 int size_of(MPI_Comm comm);
 std::vector<int> ranks_in_world(MPI_Comm comm);  // by rank in `comm`
@@ -23,14 +26,14 @@ std::vector<int> ranks_in_world(MPI_Comm comm);  // by rank in `comm`
 // An MPI communicator that is freed with its owner.
 // Collective: the owners on all ranks of the group must end in the same order.
 struct MpiHandle {
-  MpiHandle() = default;
+  explicit MpiHandle(MPI_Comm owned = MPI_COMM_NULL) : comm(owned) {}
   ~MpiHandle() {
-    if (comm != MPI_COMM_NULL) MPI_Comm_free(&comm);
+    if (comm != MPI_COMM_NULL && mpi_is_running()) MPI_Comm_free(&comm);
   }
   MpiHandle(const MpiHandle&) = delete;
   MpiHandle& operator=(const MpiHandle&) = delete;
 
-  MPI_Comm comm = MPI_COMM_NULL;
+  MPI_Comm comm;
 };
 
 }  // namespace farandole

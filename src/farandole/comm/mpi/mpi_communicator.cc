@@ -103,12 +103,13 @@ MpiTypes::MpiTypes() : ops_(std::size(own_ops)) {
 }
 
 MpiTypes::~MpiTypes() {
+  if (!mpi_is_running()) return;
   for (auto& op : ops_) MPI_Op_free(&op);
 }
 
 MPI_Datatype MpiTypes::type(DType dtype) {
-  const MPI_Datatype types[] = {MPI_UINT16_T, MPI_UINT16_T, MPI_FLOAT,   MPI_DOUBLE,
-                                MPI_INT32_T,  MPI_INT64_T,  MPI_UINT8_T, MPI_CXX_BOOL};
+  const MPI_Datatype types[] = {MPI_UINT16_T, MPI_UINT16_T, MPI_FLOAT,    MPI_DOUBLE, MPI_INT32_T,
+                                MPI_INT64_T,  MPI_UINT8_T,  MPI_CXX_BOOL, MPI_INT8_T, MPI_INT16_T};
   return types[static_cast<std::size_t>(dtype)];
 }
 
@@ -144,7 +145,7 @@ MpiCommunicator::MpiCommunicator(MPI_Comm parent, const MpiTypes& types, Waiting
 }
 
 MpiCommunicator::~MpiCommunicator() {
-  MPI_Comm_free(&comm_);
+  if (mpi_is_running()) MPI_Comm_free(&comm_);
 }
 
 void MpiCommunicator::progress() const {

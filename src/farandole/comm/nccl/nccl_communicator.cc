@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "farandole/base/error.h"
 #include "farandole/base/process/shared_library.h"
 #include "farandole/comm/gpu/cuda_functions.h"
 #include "farandole/comm/nccl/nccl_functions.h"
@@ -32,6 +33,10 @@ ncclDataType_t nccl_type(DType dtype) {
     case DType::uint8:
     case DType::boolean:
       return ncclUint8;
+    case DType::int8:
+      return ncclInt8;
+    case DType::int16:
+      throw UserError("NCCL cannot reduce int16; convert to int32 first");
   }
   return ncclUint8;
 }
@@ -204,12 +209,12 @@ void NcclCommunicator::queue(const char* operation, std::string_view name, std::
 void NcclCommunicator::allreduce(std::string_view name, void* data, std::size_t count, DType dtype,
                                  ReduceOp op, double factor, CUstream_st* stream) {
   check_reduction(op, dtype);
+  const auto type = nccl_type(dtype);
   if (factor == 1)
-    return queue("allreduce", name, count * size_of(dtype), stream,
-                 [&](const NcclFunctions& nccl, ncclComm_t comm) {
-                   settle(nccl.all_reduce(data, data, count, nccl_type(dtype), nccl_op(op), comm, stream),
-                          "ncclAllReduce", name);
-                 });
+    return queue(
+        "allreduce", name, count * size_of(dtype), stream, [&](const NcclFunctions& nccl, ncclComm_t comm) {
+          settle(nccl.all_reduce(data, data, count, type, nccl_op(op), comm, stream), "ncclAllReduce", name);
+        });
   if ((dtype != DType::float32 && dtype != DType::float64) ||
       (op != ReduceOp::sum && op != ReduceOp::average))
     throw UserError("only sums and averages of float32 and float64 can be multiplied by a factor");
@@ -218,11 +223,9 @@ void NcclCommunicator::allreduce(std::string_view name, void* data, std::size_t 
   void* const scalar = dtype == DType::float64 ? static_cast<void*>(&whole) : &single;
   queue("allreduce", name, count * size_of(dtype), stream, [&](const NcclFunctions& nccl, ncclComm_t comm) {
     ncclRedOp_t multiplied{};
-    settle(
-        nccl.red_op_create_pre_mul_sum(&multiplied, scalar, nccl_type(dtype), ncclScalarHostImmediate, comm),
-        "ncclRedOpCreatePreMulSum", name);
-    settle(nccl.all_reduce(data, data, count, nccl_type(dtype), multiplied, comm, stream), "ncclAllReduce",
-           name);
+    settle(nccl.red_op_create_pre_mul_sum(&multiplied, scalar, type, ncclScalarHostImmediate, comm),
+           "ncclRedOpCreatePreMulSum", name);
+    settle(nccl.all_reduce(data, data, count, type, multiplied, comm, stream), "ncclAllReduce", name);
     settle(nccl.red_op_destroy(multiplied, comm), "ncclRedOpDestroy", name);
   });
 }
@@ -258,18 +261,18 @@ void NcclCommunicator::reduce_scatter(std::string_view name, const void* in, voi
                                       std::span<const std::size_t> count_by_rank, DType dtype, ReduceOp op,
                                       CUstream_st* stream) {
   check_reduction(op, dtype);
+  const auto type = nccl_type(dtype);
   const auto total = sum(count_by_rank) * size_of(dtype);
   queue("reduce_scatter", name, total, stream, [&](const NcclFunctions& nccl, ncclComm_t comm) {
     if (all_equal(count_by_rank))
-      return settle(
-          nccl.reduce_scatter(in, out, count_by_rank.front(), nccl_type(dtype), nccl_op(op), comm, stream),
-          "ncclReduceScatter", name);
+      return settle(nccl.reduce_scatter(in, out, count_by_rank.front(), type, nccl_op(op), comm, stream),
+                    "ncclReduceScatter", name);
     settle(nccl.group_start(), "ncclGroupStart", name);
     auto result = ncclSuccess;
     const auto* part = static_cast<const std::byte*>(in);
     for (int r = 0; r < size; ++r) {
       const auto count = count_by_rank[static_cast<std::size_t>(r)];
-      const auto code = nccl.reduce(part, out, count, nccl_type(dtype), nccl_op(op), r, comm, stream);
+      const auto code = nccl.reduce(part, out, count, type, nccl_op(op), r, comm, stream);
       if (result == ncclSuccess) result = code;
       part += count * size_of(dtype);
     }

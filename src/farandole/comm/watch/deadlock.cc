@@ -35,8 +35,9 @@ class Deadlock {
       if (status.life == Life::running)
         for (const auto& call : calls_of(status))
           if (is_waited_for(call)) hopeless_.emplace(key_of(call), call.ranks);
-    while (std::erase_if(hopeless_,
-                         [this](const auto& call) { return !lacks_a_rank(call.first, call.second); }) > 0) {
+    while (std::erase_if(hopeless_, [this](const auto& call) {
+             return !lacks_a_rank(call.first, call.second) && !is_mismatched(call.first);
+           }) > 0) {
     }
   }
 
@@ -55,6 +56,18 @@ class Deadlock {
   }
   bool is_hopeless(const CallStatus& call) const {
     return is_waited_for(call) && hopeless_.contains(key_of(call));
+  }
+
+  // True if ranks wait in different collectives, each of which they take for this call.
+  bool is_mismatched(const Key& key) const {
+    const CallStatus* first = nullptr;
+    for (const auto& status : statuses_) {
+      const auto* call = status.life == Life::running ? call_in(status, key.first) : nullptr;
+      if (call == nullptr || key_of(*call) != key || !is_waited_for(*call)) continue;
+      if (first == nullptr) first = call;
+      if (!is_same_call(*first, *call)) return true;
+    }
+    return false;
   }
 
   // True if a rank of the communicator has not begun the call and cannot begin it.
@@ -116,7 +129,7 @@ struct Place {
   std::vector<int> ranks;
   std::int64_t steps = 0;  // begun
   bool left = false, at_end = false, in_gradients = false, in_setup = false;
-  std::string call;
+  std::string call, at;  // `at` of the first rank: "", or " at train.py:40 in main"
 
   bool ended() const { return left || at_end; }
   bool is_same(const Place& other) const {
@@ -132,8 +145,8 @@ struct Place {
       return fmt::format("{} {} ended {} training{} and {} for the others", who, has(ranks),
                          ranks.size() == 1 ? "its" : "their", after, waits(ranks));
     if (in_gradients && steps_matter)
-      return fmt::format("{} {} in {} of the gradients of step {}", who, waits(ranks), call, steps);
-    return fmt::format("{} {} in {}{}", who, waits(ranks), call, after);
+      return fmt::format("{} {} in {} of the gradients of step {}{}", who, waits(ranks), call, steps, at);
+    return fmt::format("{} {} in {}{}{}", who, waits(ranks), call, after, at);
   }
 };
 
@@ -206,6 +219,7 @@ std::string describe_deadlock(std::span<const HopelessWait> waits, std::span<con
       place.in_setup = is_setup(shown->call);
       place.in_gradients = is_of_gradients(shown->call);
       place.call = describe_call(shown->call);
+      if (statuses[r].place[0] != '\0') place.at = fmt::format(" at {}", statuses[r].place);
       if (place.in_gradients) ++place.steps;
     }
     add(rank, std::move(place));

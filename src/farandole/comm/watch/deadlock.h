@@ -3,10 +3,10 @@
 //
 // A collective cannot end before every rank of its communicator has begun it. A rank cannot begin it if it
 // has left the job, or if each of its threads that could begin it waits in a call that cannot end. The calls
-// that cannot end are therefore the largest set of calls in which each call lacks such a rank. The threads
-// that could begin a call are the one that made the communicator, and the one that made its last call. A
-// thread that works for another one, as the thread that reduces gradients does for the training thread,
-// begins what the other one tells it to. What is not known counts as possible: a rank that is stopped, or a
+// that cannot end are therefore the largest set of calls in which each call lacks such a rank, or is one in
+// which ranks wait in different operations. The threads that could begin a call are the one that made the
+// communicator, and the one that made its last call. A thread that works for another one, as the thread that
+// reduces gradients does for the training thread, begins what the other one tells it to. What is not known counts as possible: a rank that is stopped, or a
 // communicator that a rank may have and does not show, never helps to prove a deadlock.
 //
 // What is found stays true, because none of these calls can end first. So the statuses may be of different

@@ -34,12 +34,15 @@ std::string_view phase_of(Category category) {
   }
 }
 
-std::string describe_span(const RankStatus& status) {
-  if (!status.in_span) return "is in the program's own code, outside of any phase";
-  std::string inside(name_of(status.category));
-  if (status.span[0] != '\0' && inside != status.span) inside += quoted(status.span);
-  if (status.span_ns > 0) inside += " for " + describe_seconds(status.span_ns);
-  return fmt::format("{} ({})", phase_of(status.category), inside);
+std::string describe_span(const RankStatus& status, std::string_view place) {
+  const auto at = place.empty() ? std::string() : fmt::format(", {}", place);
+  if (!status.in_span) return "is in the program's own code, outside of any phase" + at;
+  const std::string_view category = name_of(status.category);
+  const auto name = category == status.span ? std::string() : quoted(status.span);
+  const auto lasts = status.span_ns > 0 ? " for " + describe_seconds(status.span_ns) : std::string();
+  const std::string phase(phase_of(status.category));
+  if (!at.empty() && name.empty()) return phase + at + (lasts.empty() ? "" : "," + lasts);
+  return fmt::format("{}{} ({}{}{})", phase, at, category, name, lasts);
 }
 
 std::string describe_missing(const RankStatus& status) {
@@ -83,7 +86,41 @@ RankProgress progress_of(const RankStatus& status, int rank) {
   return progress;
 }
 
+// Ranks that call different collectives as the same one wait forever. "" if these ranks do not.
+std::string describe_mismatch(std::span<const RankStatus> statuses, const StalledCall& stalled) {
+  std::vector<std::pair<std::string, std::vector<int>>> places;
+  bool mismatch = false;
+  const CallStatus* first = nullptr;
+  for (const int rank : stalled.waiting) {
+    const auto& status = statuses[static_cast<std::size_t>(rank)];
+    for (const auto& call : calls_of(status)) {
+      if (call.key != stalled.key) continue;
+      if (first == nullptr) first = &call;
+      mismatch |= !is_same_call(*first, call);
+      auto text = describe_call(call);
+      if (call.bytes > 0) text += fmt::format(" of {} bytes", call.bytes);
+      if (status.place[0] != '\0') text += fmt::format(" at {}", status.place);
+      const auto there =
+          std::find_if(places.begin(), places.end(), [&](const auto& one) { return one.first == text; });
+      (there == places.end() ? places.emplace_back(std::move(text), std::vector<int>()) : *there)
+          .second.push_back(rank);
+    }
+  }
+  if (!mismatch) return "";
+  std::string text = "\n  the ranks call different collectives: ";
+  constexpr std::size_t most_places = 8;
+  for (std::size_t i = 0; i < std::min(places.size(), most_places); ++i)
+    text += fmt::format("{}{} {}", i == 0 ? "" : ", ", describe_ranks(places[i].second), places[i].first);
+  return text + "; let all ranks call the same collectives in the same order";
+}
+
 }  // namespace
+
+bool is_same_call(const CallStatus& a, const CallStatus& b) {
+  const std::string_view operation = a.operation;
+  const bool sized = operation == "allreduce" || operation == "broadcast" || operation == "reduce";
+  return operation == b.operation && (!sized || a.bytes == b.bytes);
+}
 
 std::span<const CallStatus> calls_of(const RankStatus& status) {
   return std::span(status.calls).first(std::min<std::size_t>(status.calls_used, RankStatus::most_calls));
@@ -118,8 +155,9 @@ const CallStatus* waiting_in(const RankStatus& status) {
 
 std::string describe_activity(const RankStatus& status) {
   if (const auto* call = waiting_in(status); call != nullptr)
-    return fmt::format("is in {} for {}", describe_call(*call), describe_seconds(call->waited_ns));
-  return describe_span(status);
+    return fmt::format("is in {} for {}{}", describe_call(*call), describe_seconds(call->waited_ns),
+                       status.place[0] != '\0' ? fmt::format(" at {}", status.place) : "");
+  return describe_span(status, status.place);
 }
 
 std::string own_report(const OwnReport& report) {
@@ -133,7 +171,7 @@ std::string own_report(const OwnReport& report) {
   text += fmt::format("; pid {} on {}", status.pid, report.host);
   if (call != nullptr) {
     if (call->bytes > 0) text += fmt::format("; {} bytes", call->bytes);
-    if (status.in_span) text += fmt::format("; the training thread {}", describe_span(status));
+    if (status.in_span) text += fmt::format("; the training thread {}", describe_span(status, ""));
   }
   if (status.detail[0] != '\0') text += fmt::format("; {}", status.detail);
   if (report.meaning && !report.meaning->contents.empty())
@@ -142,7 +180,9 @@ std::string own_report(const OwnReport& report) {
     text += fmt::format("\n  the training thread does not answer{}",
                         status.in_kernel != 0 ? ": it is inside the kernel (state D)" : "");
   } else {
-    text += "\n  the training thread's stack:";
+    text += report.thread->place.empty()
+                ? "\n  the training thread's stack:"
+                : fmt::format("\n  the training thread is at {}; its stack:", report.thread->place);
     for (const auto& frame : report.thread->stack) text += "\n    " + frame;
   }
   return text;
@@ -162,7 +202,9 @@ std::optional<StallSummary> summarize_stall(
                              waiting.size() == 1 ? "has" : "have", describe_seconds(-since_ns), text);
   if (const auto meaning = explain(key); meaning && !meaning->contents.empty())
     summary.text += fmt::format(" ({})", describe_list(meaning->contents, 6));
-  if (missing.empty())
+  const auto mismatch = describe_mismatch(statuses, summary.call);
+  summary.text += mismatch;
+  if (missing.empty() && mismatch.empty())
     summary.text += "\n  no rank is missing: the network or a file system hangs or is very slow";
   // Ranks that wait in another collective are more likely victims than the root cause.
   const auto causes = missing.size() - victims;

@@ -70,6 +70,7 @@ struct RankStatus {
   std::int64_t calm_ns = 0;  // how long the calls have not changed
   std::int64_t span_ns = 0;  // duration of the span so far; 0 means unknown
   char span[64] = {};        // name of the span; "" if it was not asked for yet
+  char place[96] = {};       // ThreadSnapshot::place when it was asked for
   char detail[160] = {};     // what the rank has not produced yet
   CallStatus calls[most_calls];
 };
@@ -83,10 +84,12 @@ struct LostRank {
 };
 
 bool is_setup(const CallStatus& call);
+// False if these calls of two ranks, with the same key, can never end together.
+bool is_same_call(const CallStatus& a, const CallStatus& b);
 std::string describe_call(const CallStatus& call);  // "allreduce #17 'bucket 0'"
 
-// The activity of the rank as a clause: "is in allreduce #17 'bucket 0' for 61 s" or "is stuck in data
-// loading ('load' for 61 s)".
+// The activity of the rank as a clause: "is in allreduce #17 'bucket 0' for 61 s", "is stuck in data loading
+// ('load' for 61 s)", or "is stuck in data loading, loader.py:118 in fetch, for 61 s".
 std::string describe_activity(const RankStatus& status);
 // The call in flight in which the rank has waited longest; nullptr if there is none.
 const CallStatus* waiting_in(const RankStatus& status);

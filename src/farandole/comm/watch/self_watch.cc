@@ -11,6 +11,7 @@
 #include "farandole/base/clock.h"
 #include "farandole/base/process/process_state.h"
 #include "farandole/base/text/phrases.h"
+#include "farandole/comm/watch/python_stack.h"
 #include "farandole/comm/watch/watch_post.h"
 
 namespace farandole {
@@ -43,8 +44,11 @@ void SelfWatch::look(std::int64_t now_ns) {
            a.begun == b.begun && a.caller == b.caller && a.blocked == b.blocked && a.awaits == b.awaits &&
            a.open == b.open;
   };
-  if (!std::equal(calls.begin(), calls.end(), last_calls_.begin(), last_calls_.end(), same))
+  if (!std::equal(calls.begin(), calls.end(), last_calls_.begin(), last_calls_.end(), same)) {
     calm_since_ns_ = now_ns;
+    place_asked_ = false;
+    store_text(status_.place, "");
+  }
   status_.calm_ns = now_ns - std::max(calm_since_ns_, runs_since_ns_);
   status_.all_calls = calls.size() <= RankStatus::most_calls && calls_.complete();
   status_.steps = calls_.steps();
@@ -54,6 +58,10 @@ void SelfWatch::look(std::int64_t now_ns) {
     if (status_.calls_used < RankStatus::most_calls) add_call(call, now_ns);
   }
   last_calls_ = std::move(calls);
+  // For the sentence about a deadlock, which nobody can ask for in time.
+  if (!place_asked_ && python_is_watched() && status_.calm_ns >= WatchTimes::place_takes &&
+      is_blocked(status_))
+    take_stack();
 }
 
 // Our own helper threads use less.
@@ -95,6 +103,7 @@ void SelfWatch::forget_span() {
   status_.span_ns = 0;
   status_.in_kernel = 0;
   store_text(status_.span, "");
+  store_text(status_.place, "");
   store_text(status_.detail, "");
 }
 
@@ -112,9 +121,16 @@ std::optional<CollectiveRegistry::Meaning> SelfWatch::meaning(const CallKey& cal
   return std::nullopt;
 }
 
+std::optional<ThreadSnapshot> SelfWatch::take_stack() {
+  auto snapshot = probe_.take(std::chrono::milliseconds(WatchTimes::stack_takes / ns_per_ms));
+  store_text(status_.place, snapshot ? snapshot->place : "");
+  place_asked_ = true;
+  return snapshot;
+}
+
 std::string SelfWatch::report(const std::string& host, std::optional<CallKey> stalled) {
   OwnReport report;
-  report.thread = probe_.take(std::chrono::milliseconds(WatchTimes::stack_takes / ns_per_ms));
+  report.thread = take_stack();
   const auto thread = read_process_state(probe_.thread());
   status_.in_kernel = !report.thread && thread && thread->state == 'D' ? 1 : 0;
   if (report.thread) {

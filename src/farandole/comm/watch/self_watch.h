@@ -40,6 +40,7 @@ class SelfWatch {
   void look_at_work(std::int64_t now_ns);
   void add_call(const CollectiveStatus& call, std::int64_t now_ns);
   void forget_span();
+  std::optional<ThreadSnapshot> take_stack();
 
   const CollectiveRegistry& calls_;
   ThreadProbe& probe_;
@@ -49,6 +50,7 @@ class SelfWatch {
   std::int64_t waited_ns_ = 0;
   std::vector<CollectiveStatus> last_calls_;
   std::int64_t calm_since_ns_ = 0;
+  bool place_asked_ = false;  // since the calls have changed
   struct Work {
     std::int64_t at_ns = 0, cpu_ns = 0, moved_bytes = 0;
   } work_;  // of this process, at the beginning of the period that is being measured

@@ -14,6 +14,7 @@
 #include <thread>
 #include <unistd.h>
 
+#include "farandole/comm/watch/python_stack.h"
 #include "farandole/timeline/timeline.h"
 
 namespace farandole {
@@ -51,6 +52,14 @@ std::string file_name(const char* path) {
   return slash != nullptr ? slash + 1 : path;
 }
 
+// Of the interpreter or the library that contains it.
+bool is_interpreter(void* address) {
+  Dl_info info{};
+  if (::dladdr(address, &info) == 0 || info.dli_fname == nullptr) return false;
+  const auto file = file_name(info.dli_fname);
+  return file.starts_with("python") || file.starts_with("libpython");
+}
+
 std::string describe_frame(void* address, bool is_return_address) {
   Dl_info info{};
   // A return address may be after the last instruction of its function.
@@ -86,6 +95,7 @@ void capture_this_thread(int) {
       capture.span_name[length] = '\0';
     }
     capture.frame_count = ::backtrace(capture.frames, Capture::most_frames);
+    write_python_stack();
     capture.state.store(Capture::filled, std::memory_order_release);
   }
   errno = saved_errno;
@@ -113,6 +123,7 @@ std::optional<Category> ThreadProbe::category() const {
 
 std::optional<ThreadSnapshot> ThreadProbe::take(std::chrono::milliseconds patience) {
   if (signal_ == 0) return std::nullopt;
+  empty_python_stack();
   capture.state.store(Capture::asked, std::memory_order_release);
   if (::syscall(SYS_tgkill, ::getpid(), thread_, signal_) != 0) return std::nullopt;
   const auto deadline = std::chrono::steady_clock::now() + patience;
@@ -125,9 +136,13 @@ std::optional<ThreadSnapshot> ThreadProbe::take(std::chrono::milliseconds patien
   }
   ThreadSnapshot snapshot;
   if (capture.in_span) snapshot.span = {capture.category, capture.span_name, capture.span_start_ns};
+  const auto python = read_python_stack();
+  snapshot.place = place_in_program(python);
+  for (const auto& frame : python) snapshot.stack.push_back(frame.text());
   // The handler and the kernel's trampoline come first. The frame after them was interrupted, not called.
   for (int i = 2; i < capture.frame_count; ++i)
-    snapshot.stack.push_back(describe_frame(capture.frames[i], i > 2));
+    if (python.empty() || !is_interpreter(capture.frames[i]))
+      snapshot.stack.push_back(describe_frame(capture.frames[i], i > 2));
   return snapshot;
 }
 

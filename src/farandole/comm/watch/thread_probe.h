@@ -21,8 +21,11 @@ struct ThreadSnapshot {
     std::string name;
     std::int64_t start_ns = 0;  // 0 if unknown because nothing is recorded
   };
-  std::optional<InSpan> span;      // the innermost one
-  std::vector<std::string> stack;  // "function+0x1f in program", innermost first, up to 48
+  std::optional<InSpan> span;  // the innermost one
+  // "function+0x1f in program", innermost first, up to 48. Lines of Python come first, and replace the frames
+  // of its interpreter.
+  std::vector<std::string> stack;
+  std::string place;  // "loader.py:118 in fetch"; "" if the process is not Python
 };
 
 class ThreadProbe {

@@ -51,6 +51,8 @@ struct WatchTimes {
   static constexpr std::int64_t report_takes = 5000 * ns_per_ms, speaker_takes = 1000 * ns_per_ms;
   // How long all ranks' calls must not change before a deadlock is proven, and how long it must last then.
   static constexpr std::int64_t calm_takes = 1500 * ns_per_ms, confirmation_takes = 750 * ns_per_ms;
+  // How long a rank waits before it looks for its line of Python.
+  static constexpr std::int64_t place_takes = 500 * ns_per_ms;
   // How long a rank that others wait for longer than --stall-abort goes on working before it is asked again.
   static constexpr std::int64_t work_lasts = 60'000 * ns_per_ms;
   // How long MPI has to end the job.
@@ -58,7 +60,8 @@ struct WatchTimes {
 
   static_assert(look + stack_takes < ranks_take && look + ranks_take < nodes_take);
   static_assert(nodes_take < question_lasts && nodes_take < report_takes);
-  static_assert(2 * look < calm_takes && 2 * look < confirmation_takes);
+  static_assert(place_takes + look + stack_takes < calm_takes && 2 * look < calm_takes &&
+                2 * look < confirmation_takes);
   static_assert(look < silent && silent < longest_pause && look < longest_pause);
   static_assert(roll_call_takes < news_takes && news_takes + look_ending < mpirun_waits);
 };

@@ -63,6 +63,10 @@ void fill_neutral(void* data, std::size_t count, DType dtype, ReduceOp op) {
       return fill<std::uint8_t>(data, count, op);
     case DType::boolean:
       return fill<bool>(data, count, op);
+    case DType::int8:
+      return fill<std::int8_t>(data, count, op);
+    case DType::int16:
+      return fill<std::int16_t>(data, count, op);
   }
 }
 

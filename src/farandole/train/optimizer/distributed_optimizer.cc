@@ -13,6 +13,7 @@
 #include "farandole/comm/net/stream.h"
 #include "farandole/fusion/bucket_planner.h"
 #include "farandole/fusion/gradient_reducer.h"
+#include "farandole/job/job_errors.h"
 #include "farandole/train/collectives_internals.h"
 #include "farandole/train/optimizer/bucket_optimizer.h"
 #include "farandole/train/optimizer/gradient_synchronizer.h"
@@ -21,7 +22,6 @@
 #include "farandole/train/optimizer/parameter_averaging.h"
 #include "farandole/train/optimizer/replica_guard.h"
 #include "farandole/train/optimizer/trained_parameters.h"
-#include "farandole/train/session_errors.h"
 #include "farandole/train/session_internals.h"
 
 namespace farandole {
@@ -438,7 +438,7 @@ DistributedOptimizer::~DistributedOptimizer() {
   try {
     impl_->check_end();
   } catch (const std::exception&) {
-    end_job(session, "farandole", describe_error(std::current_exception(), &session));
+    end_job(session.internals(), "farandole", describe_error(std::current_exception(), &session.internals()));
   }
 }
 

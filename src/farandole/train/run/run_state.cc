@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <fmt/format.h>
 #include <torch/utils.h>
+#include <torch/version.h>
 
 #include "farandole/base/clock.h"
 #include "farandole/base/error.h"
@@ -18,6 +19,12 @@
 
 namespace farandole {
 namespace {
+
+std::map<std::string, std::string> versions() {
+  auto all = library_versions();
+  all["libtorch"] = TORCH_VERSION;
+  return all;
+}
 
 // The trace of this start shows what the start before it has lost, and how long nothing was done.
 void record_loss(Timeline& timeline, const LostWork& lost) {
@@ -37,7 +44,7 @@ RunState::RunState(Session& session, RunStateOptions options, const TrackedState
       options_(std::move(options)),
       tracked_(tracked),
       hooks_(std::move(hooks)),
-      meter_(session) {}
+      meter_(session.internals(), session.internals().gpu_to_watch()) {}
 
 void RunState::resume(const Position& from, Snapshot* snapshot) {
   restore(session_, tracked_, snapshot);
@@ -111,7 +118,7 @@ RunFacts RunState::facts() const {
   facts.threads = torch::get_num_threads();
   facts.cores = session_.node_cores();
   if (const auto memory = job_memory_bytes()) facts.memory_mib = *memory >> 20;
-  facts.versions = library_versions();
+  facts.versions = versions();
   facts.between_nodes = session_.between_nodes();
   if (internals.gpu && !internals.gpu->shared) facts.versions["nccl"] = nccl_version();
   return facts;
@@ -223,7 +230,7 @@ void RunState::take_snapshot() {
       },
       [&](Snapshot& snapshot) {
         snapshot.config = options_.config;
-        snapshot.versions = json_text(library_versions());
+        snapshot.versions = json_text(versions());
         snapshot.score = scored_step_ == position.step ? score_ : score_unknown;
         snapshot.best_score = best_score_;
         snapshot.best_step = best_step_;

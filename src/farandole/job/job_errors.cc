@@ -1,4 +1,4 @@
-#include "farandole/train/session_errors.h"
+#include "farandole/job/job_errors.h"
 
 #include <chrono>
 #include <cstdio>
@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "farandole/comm/mpi/mpi_check.h"
-#include "farandole/train/session_internals.h"
+#include "farandole/job/job.h"
 
 namespace farandole {
 namespace {
@@ -18,12 +18,12 @@ namespace {
 std::atomic<ErrorExit*> current{nullptr};
 std::atomic<bool> ending{false};
 
-std::string name_of(const Session& session, int rank) {
-  if (session.size() == 1) return "";
-  return fmt::format("rank {} on {}: ", rank, session.hosts()[static_cast<std::size_t>(rank)]);
+std::string name_of(const Job& job, int rank) {
+  if (job.layout().size == 1) return "";
+  return fmt::format("rank {} on {}: ", rank, job.layout().hosts[static_cast<std::size_t>(rank)]);
 }
 
-SessionError describe(const std::exception_ptr& error) {
+JobError describe(const std::exception_ptr& error) {
   if (error == nullptr)
     return {"std::terminate() was called without an exception, for example because a thread was not joined"};
   try {
@@ -54,26 +54,26 @@ bool calls_only_abort(std::terminate_handler handler) {
 
 }  // namespace
 
-SessionError describe_error(const std::exception_ptr& error, const Session* session) {
+JobError describe_error(const std::exception_ptr& error, const Job* job) {
   auto described = describe(error);
-  if (session != nullptr && session->size() == 1) described.first_rank = 0;
+  if (job != nullptr && job->layout().size == 1) described.first_rank = 0;
   return described;
 }
 
-void say_agreed_error(const Session& session, const std::string& program, const SessionError& error) {
+void say_agreed_error(const Job& job, const std::string& program, const JobError& error) {
   const int first = error.first_rank;
-  if (session.rank() == first)
-    say(fmt::format("{}: {}{}", program, first > 0 ? name_of(session, first) : "", error.text));
+  if (job.layout().rank == first)
+    say(fmt::format("{}: {}{}", program, first > 0 ? name_of(job, first) : "", error.text));
 }
 
-void end_job(Session& session, const std::string& program, const SessionError& error) {
-  if (session.internals().is_ending(error.code)) {
-    say(fmt::format("{}: {}{}", program, name_of(session, session.rank()), error.text));
+void end_job(Job& job, const std::string& program, const JobError& error) {
+  if (job.is_ending(error.code)) {
+    say(fmt::format("{}: {}{}", program, name_of(job, job.layout().rank), error.text));
   } else if (error.code != ExitCode::peer_lost) {
     // The rank that says why ends this one. It may not have said it yet.
     std::this_thread::sleep_for(std::chrono::seconds(3));
   }
-  if (session.size() > 1) abort_job(static_cast<int>(error.code));
+  if (job.layout().size > 1) abort_job(static_cast<int>(error.code));
   std::_Exit(static_cast<int>(error.code));
 }
 
@@ -105,27 +105,26 @@ void ErrorExit::on_terminate() {
 
 void ErrorExit::terminate(const std::exception_ptr& exception) {
   constexpr const char* program = "farandole";
-  Session* const session = session_;
-  const auto error = describe_error(exception, session);
-  if (session == nullptr) {
+  Job* const job = job_;
+  const auto error = describe_error(exception, job);
+  if (job == nullptr) {
     say(fmt::format("{}: {}", program, error.text));
     std::_Exit(static_cast<int>(error.code));
   }
   if (!calls_only_abort(previous_)) {
-    if (session->internals().is_ending(error.code))
-      say(fmt::format("{}: {}{}", program, name_of(*session, session->rank()), error.text));
+    if (job->is_ending(error.code))
+      say(fmt::format("{}: {}{}", program, name_of(*job, job->layout().rank), error.text));
     previous_();
     std::abort();
   }
-  if (error.first_rank < 0 || std::this_thread::get_id() != training_thread_)
-    end_job(*session, program, error);
-  say_agreed_error(*session, program, error);
-  session->internals().is_ending(error.code);
+  if (error.first_rank < 0 || std::this_thread::get_id() != training_thread_) end_job(*job, program, error);
+  say_agreed_error(*job, program, error);
+  job->is_ending(error.code);
   try {
-    session->publish_timeline();
-    session->barrier();  // No rank ends before the error was said.
+    job->publish_timeline();
+    job->communicator().barrier();  // No rank ends before the error was said.
   } catch (const std::exception&) {
-    end_job(*session, program, describe_error(std::current_exception(), session));
+    end_job(*job, program, describe_error(std::current_exception(), job));
   }
   std::_Exit(static_cast<int>(error.code));
 }
@@ -138,17 +137,17 @@ void ErrorExit::on_exit(int code, void*) {
 }
 
 void ErrorExit::exit(int code) {
-  Session* const session = session_;
-  if (session == nullptr) return;
-  if (session->size() > 1)
+  Job* const job = job_;
+  if (job == nullptr) return;
+  if (job->layout().size > 1)
     end_job(
-        *session, "farandole",
+        *job, "farandole",
         {fmt::format("exit({}) was called inside of the session, and other ranks would wait for this one; "
                      "return from main on all ranks, or throw a farandole::Error",
                      code),
          code == 0 ? ExitCode::user_error : static_cast<ExitCode>(code)});
   try {
-    session->publish_timeline();
+    job->publish_timeline();
   } catch (const std::exception& failure) {
     say(fmt::format("farandole: the timeline could not be written: {}", failure.what()));
   }

@@ -14,7 +14,7 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "farandole/base/files/file_bytes.h"
-#include "farandole/train/run/resource_usage.h"
+#include "farandole/job/run/resource_usage.h"
 
 namespace farandole {
 

@@ -1,6 +1,7 @@
-#include "farandole/train/run/resource_usage.h"
+#include "farandole/job/run/resource_usage.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <fmt/format.h>
@@ -11,8 +12,8 @@
 
 #include "farandole/base/clock.h"
 #include "farandole/base/process/quiet_thread.h"
+#include "farandole/job/job.h"
 #include "farandole/timeline/counters/gpu_counters.h"
-#include "farandole/train/session_internals.h"
 
 namespace farandole {
 namespace {
@@ -105,10 +106,9 @@ class ResourceMeter::Gpu {
   std::thread thread_;
 };
 
-ResourceMeter::ResourceMeter(Session& session)
-    : session_(session), begin_ns_(now_ns()), begin_(ProcessCounters::read()) {
-  if (auto counters = GpuCounters::open(session.internals().gpu_to_watch()))
-    gpu_ = std::make_unique<Gpu>(std::move(counters));
+ResourceMeter::ResourceMeter(Job& job, const std::string& gpu)
+    : job_(job), begin_ns_(now_ns()), begin_(ProcessCounters::read()) {
+  if (auto counters = GpuCounters::open(gpu)) gpu_ = std::make_unique<Gpu>(std::move(counters));
 }
 
 ResourceMeter::~ResourceMeter() = default;
@@ -126,17 +126,19 @@ std::vector<ResourceUsage> ResourceMeter::gather() const {
       .read_mb = megabytes(now.file_read_bytes, begin_.file_read_bytes),
       .written_mb = megabytes(now.file_written_bytes, begin_.file_written_bytes)};
   if (gpu_) gpu_->add_to(own);
-  const auto all =
-      session_
-          .all_gather(torch::tensor({{own.cpu_percent, own.memory_mib, own.read_mb, own.written_mb,
-                                      own.gpu_percent.value_or(no_gpu), own.gpu_memory_mib.value_or(no_gpu)}},
-                                    torch::kFloat64))
-          .contiguous();
+  using Values = std::array<double, 6>;
+  const Values mine = {own.cpu_percent,
+                       own.memory_mib,
+                       own.read_mb,
+                       own.written_mb,
+                       own.gpu_percent.value_or(no_gpu),
+                       own.gpu_memory_mib.value_or(no_gpu)};
+  std::vector<Values> all(static_cast<std::size_t>(job_.layout().size));
+  const std::vector<std::size_t> bytes(all.size(), sizeof mine);
+  job_.communicator().all_gather("resources", mine.data(), all.data(), bytes);
   std::vector<ResourceUsage> usage;
-  for (std::int64_t rank = 0; rank < all.size(0); ++rank) {
-    const double* values = all.data_ptr<double>() + all.size(1) * rank;
+  for (const auto& values : all)
     usage.push_back({values[0], values[1], values[2], values[3], known(values[4]), known(values[5])});
-  }
   return usage;
 }
 

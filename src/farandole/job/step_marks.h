@@ -2,7 +2,7 @@
 // the end of the next one, with the number of steps before it. So status, doctor and analyzer know the steps
 // of each program. Does nothing that the program does itself, by Session::set_step(), by a span of category
 // step around step(), or by a Run, which does both after step(). The first step has no mark, because the
-// program may do so after it. Used by session.cc; not installed.
+// program may do so after it. Used by job.cc.
 // Thread safety: call from the training thread only.
 #pragma once
 

@@ -9,9 +9,10 @@
 #include <vector>
 
 #include "farandole/timeline/counters/counters.h"
-#include "farandole/train/session.h"
 
 namespace farandole {
+
+class Job;
 
 // What one rank has used since a ResourceMeter was made. The timeline has the same over time.
 struct ResourceUsage {
@@ -25,8 +26,8 @@ struct ResourceUsage {
 
 class ResourceMeter {
  public:
-  // `session` must outlive this object.
-  explicit ResourceMeter(Session& session);
+  // `job` must outlive this object. `gpu` as for GpuCounters::open().
+  ResourceMeter(Job& job, const std::string& gpu);
   ~ResourceMeter();
 
   // Returns the usage of every rank, by rank.
@@ -36,7 +37,7 @@ class ResourceMeter {
  private:
   class Gpu;
 
-  Session& session_;
+  Job& job_;
   std::int64_t begin_ns_;
   ProcessCounters begin_;
   std::unique_ptr<Gpu> gpu_;  // Null if there is none to read.

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -14,7 +15,7 @@
 
 namespace farandole {
 
-// The versions that run.json and checkpoints name, by library; "farandole" is one of them.
+// The versions that run.json and checkpoints name, by library, without that of PyTorch.
 std::map<std::string, std::string> library_versions();
 
 // What a start leaves that was not done: the steps after its last checkpoint have to be done again.
@@ -40,8 +41,8 @@ class RunDirectory {
   // "lost_steps" the steps that they had done after the step from which the next start continued. Returns
   // what the start before this one had done after `step`; std::nullopt if there was none, or if it was done.
   std::optional<LostWork> started(RunFacts facts, std::int64_t step);
-  // Adds what is known only after the first step.
-  void note_global_batch(std::int64_t samples);
+  // Adds what is known only later, for example after the first step. On a full disk, this only warns.
+  void add(const std::function<void(RunFacts&)>& change);
   // Adds "ended" and "exit_code", and the numbers of skipped steps and rollbacks in metrics.jsonl. If the
   // file cannot be written, this call only warns, because the run has already ended. Without an earlier
   // started() it does nothing.

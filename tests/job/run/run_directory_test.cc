@@ -1,4 +1,4 @@
-#include "farandole/train/run/run_directory.h"
+#include "farandole/job/run/run_directory.h"
 
 #include <fstream>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "farandole/train/run/resource_usage.h"
+#include "farandole/job/run/resource_usage.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "farandole/train/step_marks.h"
+#include "farandole/job/step_marks.h"
 
 #include <gtest/gtest.h>
 #include <vector>

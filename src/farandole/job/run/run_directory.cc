@@ -1,10 +1,9 @@
-#include "farandole/train/run/run_directory.h"
+#include "farandole/job/run/run_directory.h"
 
 #include <algorithm>
 #include <ctime>
 #include <fmt/format.h>
 #include <hdf5.h>
-#include <torch/version.h>
 #include <unistd.h>
 
 #include "farandole/base/error.h"
@@ -14,7 +13,7 @@
 #include "farandole/base/version.h"
 #include "farandole/checkpoint/checkpoint_store.h"
 #include "farandole/comm/job/mpi_job.h"
-#include "farandole/train/run/metrics_log.h"
+#include "farandole/job/run/metrics_log.h"
 
 namespace farandole {
 namespace {
@@ -34,7 +33,6 @@ std::map<std::string, std::string> library_versions() {
   unsigned major = 0, minor = 0, release = 0;
   H5get_libversion(&major, &minor, &release);
   return {{"farandole", version()},
-          {"libtorch", TORCH_VERSION},
           {"mpi", MpiJob::library_version()},
           {"hdf5", fmt::format("{}.{}.{}", major, minor, release)}};
 }
@@ -84,13 +82,13 @@ void RunDirectory::ended(int exit_code) {
   }
 }
 
-void RunDirectory::note_global_batch(std::int64_t samples) {
+void RunDirectory::add(const std::function<void(RunFacts&)>& change) {
   if (!facts_) return;
-  facts_->global_batch = static_cast<double>(samples);
+  change(*facts_);
   try {
     write_run_facts(run_json(), *facts_);
   } catch (const Error& error) {  // On a full disk, training goes on.
-    log_warning("cannot write the batch size to run.json: {}", error.what());
+    log_warning("cannot write to run.json: {}", error.what());
   }
 }
 

@@ -1,4 +1,4 @@
-#include "farandole/train/run/metrics_log.h"
+#include "farandole/job/run/metrics_log.h"
 
 #include <algorithm>
 #include <csignal>

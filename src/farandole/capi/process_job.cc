@@ -1,0 +1,174 @@
+#include "farandole/capi/process_job.h"
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <fmt/format.h>
+#include <optional>
+#include <unistd.h>
+#include <utility>
+
+#include "farandole/base/error.h"
+#include "farandole/base/log.h"
+#include "farandole/base/process/cores.h"
+#include "farandole/base/run/run_files.h"
+#include "farandole/base/version.h"
+#include "farandole/capi.h"
+#include "farandole/capi/group_handle.h"
+#include "farandole/comm/watch/python_stack.h"
+#include "farandole/job/job_errors.h"
+#include "farandole/launch/stop_request.h"
+#include "farandole/timeline/counters/gpu_counters.h"
+
+namespace farandole::capi {
+namespace {
+
+thread_local std::string error_text;
+
+// A pointer, because a process that ends without fdl_close() must not destroy the job while threads use it.
+std::atomic<ProcessJob*> current{nullptr};
+// A forked child has none of the threads and must not use the connections.
+std::atomic<pid_t> process{0};
+
+std::chrono::nanoseconds time_to_spin(const RankLayout& layout) {
+  return layout.node_cores >= 2 * layout.local_size ? std::chrono::microseconds(50)
+                                                    : std::chrono::nanoseconds{};
+}
+
+}  // namespace
+
+ProcessJob::ProcessJob() : tickets(std::make_shared<Tickets>(time_to_spin(job.layout()))) {}
+
+ProcessJob::~ProcessJob() = default;
+
+ProcessJob* running() {
+  auto* const job = current.load(std::memory_order_acquire);
+  return job != nullptr && process.load(std::memory_order_relaxed) == ::getpid() ? job : nullptr;
+}
+
+ProcessJob& need_job() {
+  if (auto* const job = running(); job != nullptr) return *job;
+  throw UserError("Farandole does not run in this process; call fdl_init() first");
+}
+
+int result_of(const std::exception_ptr& error) {
+  if (error == nullptr) return 0;
+  try {
+    std::rethrow_exception(error);
+  } catch (const Error& own) {
+    error_text = own.what();
+    return static_cast<int>(own.exit_code());
+  } catch (const std::exception& other) {
+    error_text = other.what();
+  } catch (...) {
+    error_text = "an exception that is no std::exception was thrown";
+  }
+  return static_cast<int>(ExitCode::failure);
+}
+
+namespace {
+
+void start() {
+  if (running() != nullptr) return;
+  if (current != nullptr)
+    throw UserError(
+        "a process that was forked from a rank cannot be a rank itself; call fdl_init() in the parent only");
+  set_up_log();
+  auto fresh = std::make_unique<ProcessJob>();
+  auto& job = fresh->job;
+  job.attend_errors(true);
+  if (const auto folder = run_dir_of_environment(); !folder.empty())
+    job.start_recording({.run_dir = folder},
+                        gpu_of_rank(job.layout().local_rank, std::getenv("CUDA_VISIBLE_DEVICES")));
+  process = ::getpid();
+  current = fresh.release();
+}
+
+void close() {
+  auto* const job = running();
+  if (job == nullptr) return;
+  job->tickets->close();
+  if (job->directory) job->directory->ended(job->exit_code);
+  job->job.come_to_end();
+  job->job.close_recording();
+  job->job.attend_errors(false);
+  current = nullptr;
+  delete job;
+}
+
+}  // namespace
+}  // namespace farandole::capi
+
+using namespace farandole;
+using capi::attempt;
+
+int fdl_abi() {
+  return FDL_ABI;
+}
+const char* fdl_version() {
+  static const std::string text(version());
+  return text.c_str();
+}
+const char* fdl_error() {
+  return capi::error_text.c_str();
+}
+
+int fdl_init() {
+  return attempt(capi::start);
+}
+int fdl_is_running() {
+  return capi::running() != nullptr ? 1 : 0;
+}
+int fdl_close() {
+  return attempt(capi::close);
+}
+
+void fdl_abort(int code, const char* message) {
+  const std::string text = message == nullptr ? "" : message;
+  if (auto* const own = capi::running(); own != nullptr) {
+    if (own->directory) own->directory->ended(code);
+    end_job(own->job, "farandole", {text, static_cast<ExitCode>(code)});
+  }
+  std::fprintf(stderr, "farandole: %s\n", text.c_str());
+  std::_Exit(code);
+}
+
+void fdl_note_exit_code(int code) {
+  if (auto* const own = capi::running(); own != nullptr) own->exit_code = code;
+}
+
+int fdl_rank() {
+  return capi::running() == nullptr ? 0 : capi::running()->job.layout().rank;
+}
+int fdl_size() {
+  return capi::running() == nullptr ? 1 : capi::running()->job.layout().size;
+}
+int fdl_local_rank() {
+  return capi::running() == nullptr ? 0 : capi::running()->job.layout().local_rank;
+}
+int fdl_local_size() {
+  return capi::running() == nullptr ? 1 : capi::running()->job.layout().local_size;
+}
+const char* fdl_host(int rank) {
+  if (capi::running() == nullptr) return "";
+  const auto& hosts = capi::running()->job.layout().hosts;
+  const auto index = static_cast<std::size_t>(rank);
+  return index < hosts.size() ? hosts[index].c_str() : "";
+}
+
+int fdl_agree(int asks, int* any) {
+  return attempt([&] {
+    std::int32_t most = asks != 0 ? 1 : 0;
+    capi::need_job().job.communicator().allreduce("wishes", &most, 1, DType::int32, ReduceOp::max);
+    *any = most;
+  });
+}
+
+int fdl_watch_python(int signal, int file) {
+  return attempt([&] { watch_python(signal, file); });
+}
+
+int fdl_stop_requested() {
+  static const StopRequest request;
+  return request.due() ? 1 : 0;
+}

@@ -1,0 +1,357 @@
+#include "farandole/job/job.h"
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <fmt/format.h>
+#include <optional>
+#include <utility>
+
+#include "farandole/base/files/staging_file.h"
+#include "farandole/base/log.h"
+#include "farandole/base/process/cores.h"
+#include "farandole/base/process/signal_event.h"
+#include "farandole/base/run/earlier_starts.h"
+#include "farandole/base/run/run_files.h"
+#include "farandole/base/run/run_lease.h"
+#include "farandole/base/version.h"
+#include "farandole/comm/agreement.h"
+#include "farandole/comm/mpi/mpi_check.h"
+#include "farandole/comm/recording/recording.h"
+#include "farandole/comm/recording/trace_requests.h"
+#include "farandole/comm/watch/collective_registry.h"
+#include "farandole/comm/wrap/traced_communicator.h"
+#include "farandole/job/job_errors.h"
+#include "farandole/job/step_marks.h"
+#include "farandole/timeline/gpu/gpu_activity.h"
+#include "farandole/timeline/recorder/recorder_cut.h"
+#include "farandole/timeline/recorder/recorder_format.h"
+#include "farandole/timeline/recorder/recorder_place.h"
+
+namespace farandole {
+
+// In the order in which they need each other; the watchdog ends first.
+struct Job::Parts {
+  ErrorExit error_exit;
+  MpiJob mpi;
+  std::optional<RunLease> lease;
+  std::unique_ptr<Timeline> timeline = std::make_unique<Timeline>();
+  CollectiveLaunches launches;
+  std::unique_ptr<GpuActivity> gpu_activity;
+  std::string no_gpu_activity = "nothing is recorded";
+  StepMarks steps;
+  std::unique_ptr<Recording> recording;
+  std::filesystem::path recorded;
+  RunProgress earlier_progress;
+  SignalEvent trace_asked{SIGUSR2, SignalEvent::Afterwards::ignored};
+  std::unique_ptr<TraceRequests> trace_requests;
+  CollectiveRegistry calls;
+  std::unique_ptr<JoinCommunicator> communicator;
+  std::shared_ptr<CollectiveEntry> setups;  // of communicators of all ranks; null without a watchdog
+  std::unique_ptr<Watchdog> watchdog;       // Null in a job with one rank.
+  double stall_seconds = 0;                 // The watchdog reports a collective that lasts longer.
+};
+
+Job::Job() : parts_(std::make_unique<Parts>()) {
+  auto& parts = *parts_;
+  set_up_log(layout().rank, layout().size);
+  const auto stalls = WatchdogOptions::from_environment();
+  if (layout().size > 1) {
+    parts.watchdog = make_watchdog(layout(), parts.calls);
+    parts.setups = parts.calls.add(CollectiveRegistry::session_setup, layout().size);
+  }
+  watch_stalls(stalls);
+  reconnect();
+}
+
+Job::~Job() = default;
+
+const RankLayout& Job::layout() const {
+  return parts_->mpi.layout();
+}
+MpiJob& Job::mpi() {
+  return parts_->mpi;
+}
+JoinCommunicator& Job::communicator() {
+  return *parts_->communicator;
+}
+bool Job::joining() const {
+  return parts_->communicator != nullptr && parts_->communicator->joining();
+}
+
+std::unique_ptr<TracedCommunicator> Job::traced(std::unique_ptr<Communicator> communicator,
+                                                std::uint16_t number) {
+  return std::make_unique<TracedCommunicator>(std::move(communicator), timeline(), number, watched_calls());
+}
+
+void Job::refuse_while_joining() {
+  if (joining())
+    throw UserError("optimizers, groups and communicators cannot be made inside a Join; make them before it");
+}
+
+void Job::reconnect() {
+  auto& parts = *parts_;
+  refuse_while_joining();
+  const SetupCall setup(parts.setups.get());
+  auto fresh = std::make_unique<JoinCommunicator>(
+      traced(parts.mpi.new_communicator(Waiting::yielding), communicators_++));
+  if (communicator_changes) communicator_changes(nullptr);
+  parts.communicator = std::move(fresh);
+  if (communicator_changes) communicator_changes(parts.communicator.get());
+}
+
+void Job::use_transport(Transport transport) {
+  if (transport == mpi().transport()) return;
+  mpi().use_transport(transport);
+  reconnect();
+}
+
+std::unique_ptr<TracedCommunicator> Job::new_communicator(Waiting waiting, Wire wire, RankGroup* group) {
+  refuse_while_joining();
+  const SetupCall setup(group == nullptr ? parts_->setups.get() : group->setups());
+  if (group == nullptr) return traced(mpi().new_communicator(waiting, wire), communicators_++);
+  return traced(mpi().new_communicator(waiting, group->ranks(), wire), group->next_number());
+}
+
+Job::NewGroup Job::new_group(std::span<const int> ranks) {
+  refuse_while_joining();
+  check_group_agreement(communicator(), ranks);
+  const auto number = communicators_;
+  communicators_ = static_cast<std::uint16_t>(communicators_ + RankGroup::numbers);
+  if (std::find(ranks.begin(), ranks.end(), layout().rank) == ranks.end()) return {};
+  std::shared_ptr<CollectiveEntry> setups;
+  if (parts_->watchdog != nullptr)
+    setups = calls().add(RankGroup::setup_number(number), static_cast<int>(ranks.size()));
+  return {
+      std::make_unique<RankGroup>(std::vector<int>(ranks.begin(), ranks.end()), number, std::move(setups)),
+      traced(mpi().new_communicator(Waiting::yielding, ranks), number)};
+}
+
+std::unique_ptr<TracedCommunicator> Job::new_communicator_of(std::span<const int> ranks) {
+  refuse_while_joining();
+  auto communicator = mpi().new_communicator(Waiting::yielding, ranks);
+  return traced(std::move(communicator), new_number(ranks));
+}
+
+// The first rank of the list counts its lists. Its own number keeps those of different ranks apart, and the
+// base those of the whole job.
+std::uint16_t Job::new_number(std::span<const int> ranks) {
+  constexpr int base = 0x4000, last = CollectiveRegistry::session_setup - 1;
+  const int own = base + (groups_ * layout().size + layout().rank) % (last - base);
+  if (!ranks.empty() && ranks.front() == layout().rank) ++groups_;
+  return static_cast<std::uint16_t>(mpi().value_of_first(ranks, own));
+}
+
+Waiting Job::waiting_for_gradients() const {
+  return outnumber_cores(layout().machine_ranks) ? Waiting::yielding : Waiting::spin;
+}
+
+CollectiveRegistry& Job::calls() {
+  return parts_->calls;
+}
+CollectiveRegistry* Job::watched_calls() {
+  return parts_->watchdog == nullptr ? nullptr : &parts_->calls;
+}
+
+void Job::watch_stalls(const WatchdogOptions& options) {
+  parts_->stall_seconds = options.report_seconds();
+  record_stall_limit();
+  if (parts_->watchdog != nullptr) parts_->watchdog->set_options(options);
+}
+
+void Job::record_stall_limit() {
+  if (parts_->watchdog != nullptr)
+    timeline().set_metadata(recorder::stall_seconds_fact, fmt::format("{}", parts_->stall_seconds));
+}
+
+bool Job::is_ending(ExitCode code) {
+  auto* const watchdog = parts_->watchdog.get();
+  if (watchdog == nullptr) return true;
+  const bool is_new_loss = code == ExitCode::peer_lost && watchdog->claim_loss();
+  const bool is_first = watchdog->leave(code != ExitCode::peer_lost);
+  return is_new_loss || is_first;
+}
+
+void Job::come_to_end() {
+  if (parts_->watchdog != nullptr) parts_->watchdog->come_to_end();
+}
+
+bool Job::holds_lease() const {
+  return parts_->lease->held();
+}
+
+void Job::take_lease(const std::filesystem::path& run_dir) {
+  auto& lease = parts_->lease;
+  if (layout().rank != 0 || run_dir.empty()) return;
+  const auto folder = std::filesystem::absolute(run_dir);
+  if (lease && lease->run_dir() == folder) return;
+  lease.reset();
+  std::error_code failure;
+  std::filesystem::create_directories(folder, failure);
+  if (failure)
+    throw UserError(fmt::format("run directory {} cannot be created: {}; choose another one", folder.string(),
+                                failure.message()));
+  lease.emplace(folder, [this](const std::string& message) {
+    fmt::print(stderr, "farandole: {}\n", message);
+    std::fflush(stderr);
+    is_ending(ExitCode::failure);
+    abort_job(static_cast<int>(ExitCode::failure));
+  });
+}
+
+void Job::broadcast(std::string& text, int root) {
+  auto size = static_cast<std::uint64_t>(text.size());
+  communicator().broadcast("size of the text", &size, sizeof size, root);
+  text.resize(size);
+  communicator().broadcast("text", text.data(), text.size(), root);
+}
+
+void Job::together(const std::function<void()>& work) {
+  std::string message;
+  int code = 0;
+  try {
+    work();
+  } catch (const Error& error) {
+    message = error.what();
+    code = static_cast<int>(error.exit_code());
+  } catch (const std::exception& error) {
+    message = error.what();
+    code = static_cast<int>(ExitCode::failure);
+  }
+  const int size = layout().size;
+  int first = code != 0 ? layout().rank : size;
+  communicator().allreduce("agreement", &first, 1, DType::int32, ReduceOp::min);
+  if (first == size) return;
+  communicator().broadcast("exit code", &code, sizeof code, first);
+  broadcast(message, first);
+  // Ranks that have joined do not know about the error, so the job cannot end normally.
+  if (joining() && communicator().active() < size) throw Error(message, static_cast<ExitCode>(code));
+  throw AgreedError(message, static_cast<ExitCode>(code), first);
+}
+
+// Every node first copies the earlier start's recorders that are on its own disk. Rank 0 then moves
+// all of them.
+void Job::keep_earlier_start_of(const std::filesystem::path& run_dir) {
+  if (run_dir.empty()) return;
+  const auto folder = std::filesystem::absolute(run_dir);
+  if (std::exchange(parts_->recorded, folder) == folder) return;
+  together([&] {
+    if (layout().local_rank == 0) stage_out_all(folder / "recorder", ".ftl");
+    cut_recorders(folder, layout().rank, layout().size);
+  });
+  together([&] {
+    if (layout().rank != 0) return;
+    parts_->earlier_progress = read_run_progress(folder);
+    keep_earlier_start(folder);
+  });
+}
+
+void Job::start_recording(const RecordingOptions& options, const std::string& gpu) {
+  auto& parts = *parts_;
+  if (communicator_changes) communicator_changes(nullptr);
+  parts.communicator.reset();
+  parts.gpu_activity.reset();
+  parts.trace_requests.reset();
+  parts.recording.reset();
+  parts.timeline = std::make_unique<Timeline>();
+  parts.steps = {};
+  communicators_ = 0;
+  reconnect();
+  together([&] { take_lease(options.run_dir); });
+  keep_earlier_start_of(options.run_dir);
+  if (options.window.off()) return tell_run_dir(options.run_dir);
+  const auto wish =
+      options.recorder_dir ? RecorderWish{*options.recorder_dir, "--recorder-dir"} : wished_place();
+  const auto ranks_here = static_cast<std::size_t>(layout().local_size);
+  RecorderPlace place;
+  together([&] { place = place_recorder(options.run_dir, wish, options.recorder_bytes * ranks_here); });
+  tell_run_dir(options.run_dir);
+  std::unique_ptr<Timeline> timeline;
+  together([&] {
+    timeline = std::make_unique<Timeline>(
+        TimelineOptions{recorder_file(options.run_dir, layout().rank), options.window, options.recorder_bytes,
+                        layout().rank, layout().size, layout().node, place.folder, place.chosen});
+  });
+  parts.timeline = std::move(timeline);
+  parts.timeline->name_thread("training");
+  parts.timeline->set_metadata("farandole", version());
+  parts.timeline->set_metadata("mpi", MpiJob::library_version());
+  record_stall_limit();
+  parts.gpu_activity =
+      GpuActivity::start(*parts.timeline, options.gpu_activity, parts.launches, parts.no_gpu_activity);
+  parts.recording = std::make_unique<Recording>(
+      parts.mpi.new_channel(), *parts.timeline,
+      TraceOptions{.run_dir = options.run_dir, .merge_limit = options.merge_limit, .gpu = gpu});
+  parts.trace_requests =
+      std::make_unique<TraceRequests>(layout(), parts.trace_asked, *parts.timeline,
+                                      TraceRequestOptions{options.run_dir, options.merge_limit});
+  communicators_ = 0;
+  reconnect();
+}
+
+Timeline& Job::timeline() {
+  return *parts_->timeline;
+}
+const std::string& Job::no_gpu_activity() const {
+  return parts_->no_gpu_activity;
+}
+CollectiveLaunches& Job::launches() {
+  return parts_->launches;
+}
+const std::filesystem::path& Job::recorded() const {
+  return parts_->recorded;
+}
+const RunProgress& Job::earlier_progress() const {
+  return parts_->earlier_progress;
+}
+
+void Job::set_step(std::int64_t step) {
+  timeline().set_step(step);
+  if (parts_->gpu_activity != nullptr) parts_->gpu_activity->mark_step(step);
+}
+void Job::program_sets_step(std::int64_t step) {
+  parts_->steps.program_numbers_steps();
+  set_step(step);
+}
+void Job::optimizer_begins_step(const void* optimizer) {
+  if (const auto step = parts_->steps.begin(timeline(), optimizer)) set_step(*step);
+}
+void Job::optimizer_ended_step(const void* optimizer) {
+  if (const auto step = parts_->steps.end(timeline(), optimizer)) set_step(*step);
+}
+void Job::optimizer_is_gone(const void* optimizer) {
+  parts_->steps.forget(optimizer);
+}
+void Job::program_marks_steps() {
+  parts_->steps.program_numbers_steps();
+  parts_->steps.program_marks_steps();
+}
+
+void Job::close_recording() {
+  parts_->gpu_activity.reset();
+  parts_->trace_requests.reset();
+  parts_->recording.reset();
+}
+
+void Job::publish() {
+  auto& parts = *parts_;
+  parts.gpu_activity.reset();
+  if (parts.recording == nullptr) return;
+  parts.trace_requests.reset();
+  std::exchange(parts.recording, nullptr)->publish();
+}
+
+void Job::publish_timeline() {
+  auto& parts = *parts_;
+  if (parts.recording == nullptr) return parts.gpu_activity.reset();
+  come_to_end();
+  publish();
+  if (parts.watchdog != nullptr) parts.watchdog->leave_end();
+}
+
+void Job::attend_errors(bool attend) {
+  parts_->error_exit.attend(attend ? this : nullptr);
+}
+
+}  // namespace farandole

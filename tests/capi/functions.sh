@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# The functions of farandole/capi.h from a program in C, on three ranks; and what is recorded is what was called.
+source "$(dirname "$0")/../trainer/common.sh"
+timeout 120 "$bin/farandole" run -n 3 --run-dir run -- "$bin/capi_functions" "$work/saved.h5" >out 2>err && grep -qx done out || fail "the functions"
+"$bin/farandole" timeline merge run >out 2>err || fail "the records cannot be merged"
+/usr/bin/python3 - <<'PYTHON' 2>err || fail "what is recorded"
+import collections
+import gzip
+import json
+
+facts = json.load(open("run/run.json"))
+assert (facts["program"], facts["global_batch"], facts["parameters"], facts["ranks"]) == ("functions", 6, 17, 3), facts
+assert facts["versions"]["torch"] == "2.0" and facts["exit_code"] == 0, facts
+assert [json.loads(line) for line in open("run/metrics.jsonl")] == [{"step": 3, "epoch": 1, "loss": 0.5}]
+events = json.load(gzip.open("run/timeline.json.gz"))["traceEvents"]
+names = collections.Counter((event["name"], event["pid"]) for event in events if event.get("cat") == "communication")
+spans = collections.Counter(event["cat"] for event in events if event["ph"] == "X")
+for pid in 1, 2, 3:
+    assert [names[name, pid] for name in ("first", "second", "third")] == [20] * 3, names
+assert spans["backward"] == spans["step"] == 60 and spans["data"] == 0, spans
+groups = {event["args"]["communicator"] for event in events if event["name"] == "sums"}
+assert len(groups) == 3, groups
+PYTHON
