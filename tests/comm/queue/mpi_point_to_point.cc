@@ -39,8 +39,8 @@ struct Planned {
   }
 };
 
-// Messages with the same ranks and tag arrive in the order in which they are sent. All others may be begun and awaited
-// in any order.
+// Messages with the same ranks and tag arrive in the order in which they are sent. All others may be begun
+// and awaited in any order.
 TEST_F(Messages, ArriveInAnyOrderOfCalls) {
   std::mt19937 random(seed(41));  // equal on all ranks
   std::mt19937 own(seed(42) + static_cast<unsigned>(rank));

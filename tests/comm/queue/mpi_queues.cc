@@ -16,8 +16,8 @@
 namespace farandole {
 namespace {
 
-// Each rank starts and awaits the operations of its queues in an order of its own. Only the order within a queue is
-// common.
+// Each rank starts and awaits the operations of its queues in an order of its own. Only the order within a
+// queue is common.
 TEST(Queues, RanksUseThemInDifferentOrders) {
   const int rank = world->layout().rank, size = world->layout().size;
   std::mt19937 own(seed(31) + static_cast<unsigned>(rank));
