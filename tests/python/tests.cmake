@@ -1,0 +1,1 @@
+farandole_script_test(python.record python/record.sh 70)
