@@ -38,7 +38,8 @@ const char* fdl_error(void);      /* of this thread's last call that failed */
 /* --- The job ------------------------------------------------------------------------------------------- */
 
 /* Starts MPI unless the program has done so, and the watchdog; records into FARANDOLE_RUN_DIR if it is set.
- * A second call does nothing. Collective over the job. */
+ * FARANDOLE_GPU_ACTIVITY says in which steps GPU activity is recorded (docs/gpu.md). A second call does nothing.
+ * Collective over the job. */
 int fdl_init(void);
 int fdl_is_running(void);         /* 1 between fdl_init() and fdl_close() */
 /* Ends the recording, then MPI if fdl_init() has started it. Other ranks may work on meanwhile. */

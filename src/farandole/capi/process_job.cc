@@ -77,8 +77,10 @@ void start() {
   auto fresh = std::make_unique<ProcessJob>();
   auto& job = fresh->job;
   job.attend_errors(true);
+  const char* const wish = std::getenv("FARANDOLE_GPU_ACTIVITY");
+  const auto gpu_steps = StepWindow::parse(wish == nullptr ? "all" : wish, "FARANDOLE_GPU_ACTIVITY");
   if (const auto folder = run_dir_of_environment(); !folder.empty())
-    job.start_recording({.run_dir = folder},
+    job.start_recording({.run_dir = folder, .gpu_activity = gpu_steps},
                         gpu_of_rank(job.layout().local_rank, std::getenv("CUDA_VISIBLE_DEVICES")));
   process = ::getpid();
   current = fresh.release();
