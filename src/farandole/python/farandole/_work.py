@@ -206,11 +206,4 @@ def _complete():
             _pending.pop(ticket).ended(error, result.value)
 
 
-def close():
-    """Ends the job for this rank, and with it the thread."""
-    core.close()
-    if _thread is not None:
-        _thread.join()
-
-
 DONE = Work(0, [])  # of all calls that have ended before they return
