@@ -1,5 +1,6 @@
 """One rank of the tests of the backend farandole. backend.sh starts it with the name of a part."""
 import argparse
+import faulthandler
 import random
 import sys
 import time
@@ -33,6 +34,7 @@ def main():
     parser.add_argument("--seed", type=int)
     options = parser.parse_args()
     torch.set_num_threads(1)
+    faulthandler.dump_traceback_later(float(__import__("os").environ.get("LIMIT","300")), exit=True)
     if options.part == "training":
         farandole.torch_backend.install()
     dist.init_process_group("farandole" if options.part == "collectives" else "gloo")
@@ -42,6 +44,11 @@ def main():
     print(f"seed {seed[0]}", file=sys.stderr)
     if options.part == "collectives":
         collectives(seed[0])
+    else:
+        import backend_training
+        for part in backend_training.ALL:
+            print(part.__name__, file=sys.stderr)
+            part()
     dist.destroy_process_group()
     print("equal")
 
