@@ -322,13 +322,12 @@ def only_ours(both, group):
 
 
 def refused(both, group):
-    ours = both.groups["farandole"]
+    ours, part = both.groups["farandole"], torch.zeros(2 * both.size)
     for expected, wrong in (
             ("AVG of torch.int64 does not exist", lambda: dist.all_reduce(torch.ones(2, dtype=torch.int64),
                                                                           dist.ReduceOp.AVG, group=ours)),
             ("must have", lambda: dist.all_gather_into_tensor(torch.zeros(1), torch.zeros(5), group=ours)),
-            ("split sizes are", lambda: dist.all_to_all_single(torch.zeros(4), torch.zeros(4), [9] * both.size, None,
-                                                               group=ours))):
+            ("split sizes are", lambda: dist.all_to_all_single(part, part.clone(), [9] * both.size, None, group=ours))):
         try:
             wrong()
         except RuntimeError as error:

@@ -172,13 +172,13 @@ def sparse_gradients():
 
 
 def fully_sharded():
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
     from torch.distributed.fsdp import fully_shard
     net = fresh()
     fully_shard(net.side)
     fully_shard(net)
     same(train(net), train_alone(fresh()), "FSDP2")
-    state = dist.checkpoint.state_dict.get_model_state_dict(
-        net, options=dist.checkpoint.state_dict.StateDictOptions(full_state_dict=True))
+    state = get_model_state_dict(net, options=StateDictOptions(full_state_dict=True))
     assert dist.get_rank() or all(torch.allclose(state[name], value, atol=1e-5)
                                   for name, value in train_alone(fresh()).state_dict().items())
 
