@@ -38,11 +38,15 @@ const char* fdl_error(void);      /* of this thread's last call that failed */
 /* --- The job ------------------------------------------------------------------------------------------- */
 
 /* Starts MPI unless the program has done so, and the watchdog; records into FARANDOLE_RUN_DIR if it is set.
- * A second call does nothing. Collective over the job. */
+ * FARANDOLE_GPU_ACTIVITY says in which steps GPU activity is recorded (docs/gpu.md). A second call does nothing.
+ * Collective over the job. */
 int fdl_init(void);
 int fdl_is_running(void);         /* 1 between fdl_init() and fdl_close() */
 /* Ends the recording, then MPI if fdl_init() has started it. Other ranks may work on meanwhile. */
 int fdl_close(void);
+/* fdl_next_done() returns from now on. When this process calls exit(), the job ends as fdl_close() ends it if the
+ * exit code is 0 or 75, and otherwise as fdl_abort() does. */
+int fdl_close_at_exit(void);
 /* Prints `message` unless another rank has said why the job ends, and ends all ranks with this exit code. */
 void fdl_abort(int code, const char* message);
 
@@ -77,8 +81,6 @@ void fdl_fact(const char* fact, const char* value); /* of this rank, as in Timel
 int fdl_run_facts(const char* facts);
 /* Adds a line to metrics.jsonl on rank 0. `values` is a JSON object of numbers. */
 int fdl_log(int64_t step, int64_t epoch, const char* values);
-/* The exit code that run.json will have; otherwise that of fdl_abort(), or 0 after fdl_close(). */
-void fdl_note_exit_code(int code);
 
 /* Collectives of another library, for example Gloo: they are recorded, and the watchdog sees them. `ranks`
  * are ranks of the job; NULL: all. Ranks that have the same list call this in the same order. */
@@ -89,8 +91,8 @@ void fdl_observe_end(void* observed);
 int64_t fdl_enter(void* observed, const char* operation, const char* name, size_t bytes, int waits);
 void fdl_leave(void* observed, int64_t call);
 
-/* The watchdog sends `signal` to the main thread when it looks at it, and then reads new text from `file`
- * (faulthandler.register(signal, file, all_threads=False)). */
+/* Python has called faulthandler.register(signal, file, all_threads=False). When the watchdog looks at the main
+ * thread, it calls that handler there, and then reads and empties `file`. */
 int fdl_watch_python(int signal, int file);
 
 /* --- Groups and collectives ----------------------------------------------------------------------------- */

@@ -4,6 +4,8 @@ farandole_script_test(comm.stalls comm/watch/stalls.sh 60)
 farandole_script_test(comm.lost_ranks comm/watch/lost_ranks.sh 15)
 farandole_test_program(deadlock_program comm/watch/deadlock_program.cc LAYERS comm)
 farandole_script_test(comm.deadlocks comm/watch/deadlocks.sh 100)
+farandole_test_program(foreign_mpi_program comm/job/foreign_mpi_program.cc LAYERS comm)
+farandole_script_test(comm.foreign_mpi comm/job/foreign_mpi.sh 5)
 # Loaded in the place of the CUDA runtime and of NCCL. It finds our kernels in the program that loads it.
 if(FARANDOLE_NCCL)
   add_library(gpu_double SHARED gpu/double/cuda.cc gpu/double/kernels.cc gpu/double/nccl.cc gpu/double/order.cc

@@ -1,5 +1,5 @@
 // What a group of farandole/capi.h stands for.
-// Thread safety: as its parts.
+// Thread safety: any thread may call this at any time. Functions say where this is not so.
 #pragma once
 
 #include <functional>

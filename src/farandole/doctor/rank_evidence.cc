@@ -19,7 +19,6 @@ namespace {
 
 constexpr std::size_t most_read = 4 << 20;
 constexpr std::size_t lines_kept = 8;
-constexpr std::string_view ended_by = "ended by ";  // An exception or exit code of a Python program.
 
 bool contains(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
@@ -102,7 +101,6 @@ class LogReader {
       evidence_.stall.clear(), evidence_.place.clear();
     if (contains(text, "the job ends here")) evidence_.stall_end = text;
     if (text.starts_with("deadlock: ")) evidence_.error = text;
-    if (text.starts_with(ended_by)) evidence_.error = text.substr(ended_by.size());
     if (text.starts_with("rank ") && (contains(text, "; rank ") || contains(text, "does not answer")))
       evidence_.losses.emplace_back(text);
     return true;

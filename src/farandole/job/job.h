@@ -1,7 +1,7 @@
 // What a process of a job has without tensors: its rank, communicators, the recording, the lease of the run
-// directory and the watchdog. A session is a job with tensors, the C interface one without. There is one object
-// per process.
-// Thread safety: call from the main thread only. Functions say where other threads may call them.
+// directory and the watchdog. A session is a job with tensors, the C interface one without. There is one
+// object per process.
+// Thread safety: call from the training thread only. Functions say where other threads may call them.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +32,8 @@ class AgreedError : public Error {
   const int first_rank;
 };
 
-// Communicators of the same ranks; each purpose has its own. Their numbers in the timeline and in the registry
-// of collectives follow each other.
+// Communicators of the same ranks; each purpose has its own. Their numbers in the timeline and in the
+// registry of collectives follow each other.
 class RankGroup {
  public:
   static constexpr std::uint16_t numbers = 8;

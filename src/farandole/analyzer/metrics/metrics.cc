@@ -112,9 +112,9 @@ Shares share_out(const IntervalSet& compute, const IntervalSet& communication, c
   return shares;
 }
 
-// The wait for a core is known as a sum only. It lengthens all that the training thread does, and so each part
-// of it in proportion. What lengthens a collective stays there. On GPUs, the compute and the collectives are
-// not on this thread.
+// The wait for a core is known as a sum only. It lengthens all that the training thread does, and so each
+// part of it in proportion. What lengthens a collective stays there. On GPUs, the compute and the collectives
+// are not on this thread.
 void take_core_wait(std::int64_t ns, bool of_gpu, Shares& shares) {
   std::int64_t all = 0;
   for (const auto share : shares) all += share;

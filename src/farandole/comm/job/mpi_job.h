@@ -22,8 +22,8 @@ class MpiJob {
  public:
   // Starts MPI, unless the program has done so.
   // Throws: UserError if this process is alone although its launcher started several ("a world of one
-  // in a larger job"), if the job also has other programs, or if the program's MPI does not let several threads
-  // communicate.
+  // in a larger job"), if the job also has other programs, or if the program's MPI does not let
+  // several threads communicate.
   MpiJob();
   // Ends MPI, unless the program has started it.
   // Collective: every rank of the group must call this in the same order.

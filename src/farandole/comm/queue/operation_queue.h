@@ -1,8 +1,8 @@
 // Asynchronous collectives of one communicator, in the order of the calls.
 //
-// One operation runs at a time. It runs on the queue's own thread, or on a thread that waits for it or for a later
-// one and finds that nobody runs it. The second way makes a call that is waited for at once as cheap as a
-// synchronous one, because no other thread has to wake up.
+// One operation runs at a time. It runs on the queue's own thread, or on a thread that waits for it or for a
+// later one and finds that nobody runs it. The second way makes a call that is waited for at once as cheap as
+// a synchronous one, because no other thread has to wake up.
 #pragma once
 
 #include <condition_variable>
@@ -26,15 +26,15 @@ class OperationQueue : private TicketWorker {
  public:
   using Operation = std::function<void(Communicator&)>;
 
-  // Call this on the thread that made the communicator (Communicator::note_servant). `tickets` must outlive the
-  // queue. The queue's thread first calls `on_thread_start`, for example to name itself in the timeline.
+  // Call this on the thread that made the communicator (Communicator::note_servant). `tickets` must outlive
+  // the queue. The queue's thread first calls `on_thread_start`, for example to name itself in the timeline.
   OperationQueue(std::unique_ptr<Communicator> communicator, Tickets& tickets,
                  std::function<void()> on_thread_start = {});
   // Waits until all operations have ended.
   ~OperationQueue() override;
 
-  // Returns at once. Check the arguments before (check_reduction(), check_root()), because the communicator cannot
-  // be used after an error. All later operations then fail with the same error.
+  // Returns at once. Check the arguments before (check_reduction(), check_root()), because the communicator
+  // cannot be used after an error. All later operations then fail with the same error.
   Ticket start(Operation operation);
   // Returns when the operation has ended. If the queue is empty, it runs on the calling thread.
   // Throws: the error of the operation.

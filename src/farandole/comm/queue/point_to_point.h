@@ -28,8 +28,8 @@ struct MessageTransfer {
   bool test();
 };
 
-// Completes the messages of all groups. MPI transfers large messages only while someone asks for them. While there
-// are any, a thread asks with growing pauses, or another thread that waits for one of them.
+// Completes the messages of all groups. MPI transfers large messages only while someone asks for them. While
+// there are any, a thread asks with growing pauses, or another thread that waits for one of them.
 class MessageProgress : private TicketWorker {
  public:
   // `tickets` must outlive this.
@@ -65,8 +65,8 @@ class PointToPoint {
   PointToPoint(const PointToPoint&) = delete;
   PointToPoint& operator=(const PointToPoint&) = delete;
 
-  // Peers are ranks of the group. Messages between two ranks with the same tag arrive in order. A message has less
-  // than 2 GiB, and a receive takes a message of exactly its size.
+  // Peers are ranks of the group. Messages between two ranks with the same tag arrive in order. A message has
+  // less than 2 GiB, and a receive takes a message of exactly its size.
   // Throws: UserError if the message is too large, the peer is not in the group, or the tag is negative.
   // receive() and the wait for a ticket throw UserError if the sizes differ.
   Ticket start_send(const void* data, std::size_t bytes, int peer, int tag);

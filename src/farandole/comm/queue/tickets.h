@@ -20,8 +20,9 @@ using Ticket = std::int64_t;  // positive, unique in the process
 class TicketWorker {
  public:
   virtual ~TicketWorker() = default;
-  // Works on the calling thread, which waits for `awaited` without a limit. This saves the hand-over to another
-  // thread. Returns false at once if another thread is at work; otherwise `lock` is released meanwhile.
+  // Works on the calling thread, which waits for `awaited` without a limit. This saves the
+  // hand-over to another thread. Returns false at once if another thread is at work; otherwise
+  // `lock` is released meanwhile.
   virtual bool help(std::unique_lock<std::mutex>& lock, Ticket awaited) = 0;
   // The calling thread begins to sleep until this operation has ended. 0: it sleeps no longer, although the
   // operation has not ended.
@@ -37,16 +38,16 @@ class Tickets {
   };
   using Limit = std::optional<std::chrono::duration<double>>;
 
-  // A thread that waits spins for this time before it sleeps. Spinning takes a core from the thread that works, so
-  // it helps only if there are at least two cores for each rank.
+  // A thread that waits spins for this time before it sleeps. Spinning takes a core from the thread that
+  // works, so it helps only if there are at least two cores for each rank.
   explicit Tickets(std::chrono::nanoseconds spin = {}) : spin_(spin) {}
   Tickets(const Tickets&) = delete;
   Tickets& operator=(const Tickets&) = delete;
 
   // Waits until the operation has ended. Returns false if the limit has passed; the ticket then stays valid.
   // Without a limit, the calling thread may carry out the operation and those before it.
-  // Throws: the error of the operation. UserError if a thread waits or has waited for the ticket, or if next_done()
-  // tells its end.
+  // Throws: the error of the operation. UserError if a thread waits or has waited for the ticket, or if
+  // next_done() tells its end.
   bool wait(Ticket ticket, Limit limit = std::nullopt);
   // True if wait() would return at once.
   // Throws: UserError as wait().

@@ -6,8 +6,9 @@
 // that cannot end are therefore the largest set of calls in which each call lacks such a rank, or is one in
 // which ranks wait in different operations. The threads that could begin a call are the one that made the
 // communicator, and the one that made its last call. A thread that works for another one, as the thread that
-// reduces gradients does for the training thread, begins what the other one tells it to. What is not known counts as possible: a rank that is stopped, or a
-// communicator that a rank may have and does not show, never helps to prove a deadlock.
+// reduces gradients does for the training thread, begins what the other one tells it to. What is not known
+// counts as possible: a rank that is stopped, or a communicator that a rank may have and does not show, never
+// helps to prove a deadlock.
 //
 // What is found stays true, because none of these calls can end first. So the statuses may be of different
 // moments. But each must show a state in which the rank really was: RankStatus::calm_ns ensures this.

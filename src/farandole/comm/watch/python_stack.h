@@ -19,7 +19,7 @@ struct PythonFrame {
 // Python has called faulthandler.register(signal, file, all_threads=False). Stacks of this process then have
 // its lines. The file becomes ours: it is emptied whenever a stack is taken.
 // Throws: UserError if the signal has no handler or the file cannot be emptied.
-// Thread safety: any thread may call this, once. The other functions belong to ThreadProbe.
+// Thread safety: any thread may call this at any time. The other functions belong to ThreadProbe.
 void watch_python(int signal, int file);
 bool python_is_watched() noexcept;
 

@@ -17,6 +17,7 @@ class Farandole(CMakePackage, CudaPackage):
     variant("torch", default=True, description="The trainer, which needs LibTorch; without it: launcher, analyzer")
     # Of CudaPackage: cuda, cuda_arch. They choose the LibTorch; Farandole compiles its few kernels for all GPUs.
     variant("nccl", default=False, when="+cuda", description="Collectives on GPUs, through NCCL")
+    variant("python", default=True, description="The package farandole is found by Python, for scripts of PyTorch")
     variant("tests", default=False, description="Build the tests; spack install --test=root builds and runs them")
 
     # Kept in step with CMakeLists.txt, tools/setup and README.md.
@@ -46,6 +47,7 @@ class Farandole(CMakePackage, CudaPackage):
             depends_on("py-torch ~cuda", when="~cuda")
             for arch in CudaPackage.cuda_arch_values:
                 depends_on(f"py-torch +cuda cuda_arch={arch}", when=f"+cuda cuda_arch={arch}")
+    depends_on("python@3.9:", type="run", when="+python")  # any, with any PyTorch: nothing is compiled against them
     # Not only of +torch: Spack would otherwise choose ~torch.
     conflicts("cuda_arch=none", when="+cuda", msg="name the GPUs that LibTorch is for, for example cuda_arch=90")
     # CUPTI and NCCL are compiled against and loaded when a program runs.
@@ -79,6 +81,8 @@ class Farandole(CMakePackage, CudaPackage):
         return args
 
     def setup_run_environment(self, env):
+        if self.spec.satisfies("+python"):
+            env.prepend_path("PYTHONPATH", join_path(self.spec["farandole"].prefix.lib, "farandole", "python"))
         if self.spec.satisfies("+nccl"):
             env.prepend_path("LD_LIBRARY_PATH", self.spec["nccl"].prefix.lib)
 

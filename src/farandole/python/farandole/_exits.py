@@ -1,0 +1,89 @@
+"""How a rank ends. Once it runs, its exit code, its uncaught exception or its hang concerns the whole job."""
+import atexit
+import faulthandler
+import os
+import re
+import signal
+import sys
+import time
+import traceback
+
+from farandole._core import Error, check, core, quick
+
+_PEER_LOST = 70
+_LOSS_TAKES = 1.5  # seconds, until the watchdog has said which rank was lost
+# What Gloo, NCCL and TCPStore say when another rank has ended.
+_LOST = re.compile(r"[Cc]onnection (was )?(closed|reset|refused)|Broken pipe|Socket closed|remote process exited|"
+                   r"recvValue failed|Read error|Write error|writing to a closed|Process group watchdog")
+
+_process = None  # the rank's; forked children inherit all that is set up here
+_signal = None
+_before = None  # the hook for exceptions that this module calls
+
+
+def install():
+    """Call this after core.init(). What the exit code of the process is then decides how the job ends."""
+    global _process, _before
+    if _process == os.getpid():
+        return
+    _process = os.getpid()
+    os.environ.setdefault("FARANDOLE_RANK_PROCESS", str(_process))
+    if not faulthandler.is_enabled():
+        faulthandler.enable(2, all_threads=False)
+    _show_lines()
+    atexit.register(_end)
+    if not (sys.flags.interactive or hasattr(sys, "ps1")):
+        _before, sys.excepthook = sys.excepthook, _on_exception
+
+
+def _show_lines():
+    """Lets reports about a rank name the line of Python that it executes."""
+    global _signal
+    with open("/proc/self/status") as status:
+        caught = int(re.search(r"^SigCgt:\s*(\w+)", status.read(), re.M)[1], 16)
+    free = (number for number in range(signal.SIGRTMAX - 3, signal.SIGRTMIN, -1) if not caught >> (number - 1) & 1)
+    _signal = next(free, None)
+    if _signal is not None:
+        file = os.memfd_create("farandole")  # stays open as long as the process
+        faulthandler.register(_signal, file, all_threads=False)
+        check(quick.watch_python(_signal, file))
+
+
+def _end():
+    if os.getpid() != _process:
+        return
+    if _signal is not None:
+        faulthandler.unregister(_signal)
+    core.close_at_exit()
+    work = sys.modules.get("farandole._work")
+    if work and work._thread:
+        work._thread.join()
+
+
+def _on_exception(kind, value, trace):
+    if os.getpid() != _process or not quick.is_running():
+        return _before(kind, value, trace)
+    if issubclass(kind, KeyboardInterrupt):
+        _abort(130, "interrupted by SIGINT")
+    code = value.code if isinstance(value, Error) else 1
+    if code == _PEER_LOST or _LOST.search(str(value)):
+        code = _PEER_LOST
+        time.sleep(_LOSS_TAKES)
+        if isinstance(value, Error):
+            _abort(code, str(value))
+    if _before is sys.__excepthook__:
+        text = "".join(traceback.format_exception(kind, value, trace)).rstrip()
+        _abort(code, f"the program ended with an exception:\n{text}")
+    try:
+        _before(kind, value, trace)
+    finally:
+        _abort(code, f"the program ended with {kind.__name__}: {str(value).partition(chr(10))[0]}")
+
+
+def _abort(code, text):
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (AttributeError, OSError, ValueError):
+            pass
+    core.abort(code, text.encode(errors="replace"))

@@ -1,0 +1,74 @@
+"""Records a PyTorch program that `farandole run` has started: phases, steps, and collectives of all ranks.
+
+`import farandole.record` is enough, and `farandole run --trace-torch` does it for an unchanged program. What the main
+thread of each rank's own process does is recorded. In other processes, and without `farandole run`, the functions below
+do nothing. Importing this starts nothing: MPI starts with the first init_process_group, batch, backward pass or
+optimizer step.
+"""
+import contextlib
+import ctypes
+import json
+
+from farandole import _start
+
+__all__ = ["log", "span", "step", "stopping"]
+
+_phases = None  # if this process is a rank and has imported torch
+
+
+def _install():
+    global _phases
+    from farandole import _observe, _phases as phases
+    _phases = phases.install()
+    _observe.install(_phases)
+
+
+def _running():
+    return _phases is not None and _phases.running
+
+
+class span(contextlib.ContextDecorator):
+    """Records a block, or each call of a function, under a name: `with span("augment"):` or `@span("augment")`."""
+
+    def __init__(self, name):
+        self.name = name
+        self._begun = []  # of nested uses of this object
+
+    def __enter__(self):
+        self._begun.append(_running())
+        if self._begun[-1]:
+            _phases.annotate(self.name)
+        return self
+
+    def __exit__(self, *_):
+        if self._begun.pop() and _phases.running:
+            _phases.quick.end()
+
+
+def step(number):
+    """Begins the step of this number, and ends the one before. Without it, the steps of the optimizer are counted."""
+    if _phases is not None:
+        _phases.begin_step(number)
+
+
+def log(epoch=None, **values):
+    """Writes numbers of the current step, such as loss=…, to RUN/metrics.jsonl. Only rank 0 reads them, so a tensor
+    on a GPU makes the others wait for nothing."""
+    if not _running() or _phases.quick.rank() != 0:
+        return
+    numbers = json.dumps({name: float(value) for name, value in values.items()})
+    _phases.check(_phases.core.log(_phases.number, _phases.epoch if epoch is None else epoch, numbers.encode()))
+
+
+def stopping():
+    """Whether the program should save and end with exit code 75: on any rank after SIGTERM or SIGUSR1, or shortly
+    before the end of the job's time. Collective: all ranks call it, for example after each step."""
+    if not _running():
+        return False
+    answer = ctypes.c_int()
+    _phases.check(_phases.core.agree(_phases.quick.stop_requested(), ctypes.byref(answer)))
+    return bool(answer.value)
+
+
+if _start.is_rank():
+    _start.after("torch", _install)
