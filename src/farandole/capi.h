@@ -81,8 +81,6 @@ void fdl_fact(const char* fact, const char* value); /* of this rank, as in Timel
 int fdl_run_facts(const char* facts);
 /* Adds a line to metrics.jsonl on rank 0. `values` is a JSON object of numbers. */
 int fdl_log(int64_t step, int64_t epoch, const char* values);
-/* The exit code that run.json will have; otherwise that of fdl_abort(), or 0 after fdl_close(). */
-void fdl_note_exit_code(int code);
 
 /* Collectives of another library, for example Gloo: they are recorded, and the watchdog sees them. `ranks`
  * are ranks of the job; NULL: all. Ranks that have the same list call this in the same order. */

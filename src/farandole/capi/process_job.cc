@@ -15,7 +15,6 @@
 #include "farandole/base/version.h"
 #include "farandole/capi.h"
 #include "farandole/capi/group_handle.h"
-#include "farandole/comm/watch/python_stack.h"
 #include "farandole/job/job_errors.h"
 #include "farandole/launch/stop_request.h"
 #include "farandole/timeline/counters/gpu_counters.h"
@@ -135,10 +134,6 @@ void fdl_abort(int code, const char* message) {
   std::_Exit(code);
 }
 
-void fdl_note_exit_code(int code) {
-  if (auto* const own = capi::running(); own != nullptr) own->exit_code = code;
-}
-
 int fdl_rank() {
   return capi::running() == nullptr ? 0 : capi::running()->job.layout().rank;
 }
@@ -164,10 +159,6 @@ int fdl_agree(int asks, int* any) {
     capi::need_job().job.communicator().allreduce("wishes", &most, 1, DType::int32, ReduceOp::max);
     *any = most;
   });
-}
-
-int fdl_watch_python(int signal, int file) {
-  return attempt([&] { watch_python(signal, file); });
 }
 
 int fdl_stop_requested() {

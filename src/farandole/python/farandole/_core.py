@@ -80,7 +80,6 @@ _QUICK = {
     "fdl_instant": [c_int],
     "fdl_counter": [c_int, c_double],
     "fdl_fact": [c_char_p, c_char_p],
-    "fdl_note_exit_code": [c_int],
     "fdl_observe": [_INTS, c_int, POINTER(c_void_p)],
     "fdl_observe_end": [c_void_p],
     "fdl_enter": [c_void_p, c_char_p, c_char_p, c_size_t, c_int],
@@ -100,7 +99,7 @@ _RESULTS = {
     "fdl_next_done": c_int64,
     "fdl_checkpoint_array": c_void_p,
 }
-_NOTHING = ("fdl_abort fdl_note_exit_code fdl_begin fdl_end fdl_span fdl_set_step fdl_count_step fdl_instant fdl_counter fdl_fact "
+_NOTHING = ("fdl_abort fdl_begin fdl_end fdl_span fdl_set_step fdl_count_step fdl_instant fdl_counter fdl_fact "
             "fdl_observe_end fdl_leave fdl_group_free fdl_checkpoint_free").split()
 
 
