@@ -50,6 +50,14 @@ diagnosed() {
   says err "$1"
 }
 
+# analyzed RANK PHASE: the report of what was recorded until the end.
+analyzed() {
+  [[ -s $work/run/timeline.json.gz ]] || expect 0 "$bin/farandole" timeline merge "$work/run"
+  expect 0 "$bin/farandole" analyze "$work/run"
+  tr -s '\n ' ' ' <"$work/out" >"$work/err"
+  says err "Rank $1 \(.*\) is [0-9.]+ ms late in most steps, delayed in $2"
+}
+
 case_1() {
   start gloo 1:lock 2:gil 2:exception
   stuck
@@ -70,15 +78,17 @@ case_3() {
   start gloo 2:slow-backward 1:mismatch
   ends 64
   says err "deadlock: .*rank 1 waits in broadcast #[0-9]+ .*at .*faults.py:$(line 'dist.broadcast(value, 0) if') in main"
+  analyzed 2 backward
 }
 case_4() {
-  declare -A slow=([gloo]=1:slow-data [farandole]=0:uneven)
+  declare -A slow=([gloo]=1:slow-data [farandole]=0:uneven) late=([gloo]='1 data' [farandole]='0 backward')
   for backend in gloo farandole; do
     start $backend ${slow[$backend]} 1:killed
     ends 137
     times 0 Traceback
     says err '^farandole: \[rank [02]\] rank 1 \(pid [0-9]+ on .*\) was killed by SIGKILL; rank [02] was in '
     diagnosed "^Rank 1 on $here was killed by signal 9 .* in step [0-9]+, "
+    analyzed ${late[$backend]}
   done
 }
 for number in ${1:-1 2 3 4}; do case_$number; done
