@@ -32,7 +32,7 @@ def stuck_in_lock():
         lock.release()
 
     threading.Thread(target=wait_for_gate, daemon=True).start()
-    lock.acquire()
+    lock.acquire()  # waits for the gate
 
 
 def stuck_with_gil():

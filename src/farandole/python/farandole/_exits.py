@@ -71,7 +71,8 @@ def _on_exception(kind, value, trace):
         time.sleep(_LOSS_TAKES)
         if isinstance(value, Error):
             _abort(code, str(value))
-    if _before is sys.__excepthook__:
+    # PyTorch's own hook puts the rank before each line.
+    if _before is sys.__excepthook__ or _before.__module__ == "torch.distributed.distributed_c10d":
         text = "".join(traceback.format_exception(kind, value, trace)).rstrip()
         _abort(code, f"the program ended with an exception:\n{text}")
     try:
