@@ -2,14 +2,13 @@
 
 Thread safety: none; use a group from one thread at a time, and create groups on the main thread.
 """
-import atexit
 import ctypes
 from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 
-from farandole import _work
+from farandole import _exits
 from farandole._core import Error, check, core, quick
 from farandole._tensors import bytes_of
 from farandole._work import DONE, Work, Works
@@ -132,7 +131,6 @@ class BaseGroup(dist.ProcessGroup):
     def _start(self, function, *arguments, result, keep=None, finish=None):
         ticket = ctypes.c_int64()
         check(function(self._handle, *arguments, ticket))
-        _work.last_submitted = quick.now()
         work = Work(ticket.value, result, keep, finish)
         if self._works is not None:
             self._works.append(work)
@@ -174,7 +172,7 @@ def _join(rank, size, is_world):
             raise Error("the first group of the backend farandole must have all ranks; create one with new_group("
                         "backend='farandole') before groups of some ranks")
         check(core.init())
-        atexit.register(_work.close)
+        _exits.install()
     world = size if is_world else dist.get_world_size()
     if quick.size() != world:
         raise Error(f"torch.distributed has {world} ranks and Farandole's job has {quick.size()}; start the script "

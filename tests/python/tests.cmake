@@ -1,0 +1,1 @@
+farandole_script_test(python.backend python/backend.sh 60)
