@@ -73,7 +73,8 @@ def main():
         for name, group in groups.items():
             torch.manual_seed(1)
             net, x, y, optimizer = build(model)
-            runs[name] = DistributedDataParallel(net, process_group=group, gradient_as_bucket_view=True), x, y, optimizer
+            ddp = DistributedDataParallel(net, process_group=group, gradient_as_bucket_view=True)
+            runs[name] = ddp, x, y, optimizer
         steps = 10 if model == "mnist" else 2
 
         def step(name, _):

@@ -4,7 +4,7 @@
 source "$(dirname "${BASH_SOURCE[0]}")/../launch/expect.sh"
 unset "${!SLURM_@}" MASTER_ADDR MASTER_PORT
 source "$FARANDOLE_SOURCE/tests/wheel_python.sh"
-wheel_python "$work/stand-ins" 2>/dev/null || { echo "skipped: no PyTorch for Python here; tools/setup gets it"; exit 77; }
+wheel_python "$work/stand-ins" 2>/dev/null || { echo "skipped: no Python here has the PyTorch of tools/setup"; exit 77; }
 export PYTHONPATH=$FARANDOLE_SOURCE/src/farandole/python:$PYTHONPATH FARANDOLE_LIBRARY=$bin/../lib/libfarandole_c.so
 program=$(dirname "${BASH_SOURCE[0]}")/backend.py
 job() { timeout 600 "$bin/farandole" run -n "$1" -- /usr/bin/python3 -W ignore "$program" "${@:2}"; }

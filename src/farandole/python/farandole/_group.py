@@ -178,5 +178,5 @@ def _join(rank, size, is_world):
         raise Error(f"torch.distributed has {world} ranks and Farandole's job has {quick.size()}; start the script "
                     f"with farandole run -n {world}")
     if quick.rank() != rank:
-        raise Error(f"rank {rank} of torch.distributed is rank {quick.rank()} of Farandole's job; leave RANK as farandole "
-                    "run has set it")
+        raise Error(f"rank {rank} of torch.distributed is rank {quick.rank()} of Farandole's job; leave RANK as "
+                    "farandole run has set it")
