@@ -28,7 +28,8 @@ class Both:
         self.tensors = 0
 
     def shape(self):
-        return self.common.choice([(), (0,), (1,), (7,), (1000,), (self.common.randrange(1, 70000),), (5, 3), (4, 0, 2)])
+        some = self.common.randrange(1, 70000)
+        return self.common.choice([(), (0,), (1,), (7,), (1000,), (some,), (5, 3), (4, 0, 2)])
 
     def tensor(self, shape, dtype, layout="contiguous", rank=None):
         self.tensors += 1

@@ -7,13 +7,12 @@ import functools
 import time
 
 import torch
-import torch.distributed as dist
 from torch.distributed import ReduceOp, distributed_c10d as c10d
 
 from farandole._core import Error, check, core
 from farandole._group import TELLS_ASYNC, BaseGroup
-from farandole._tensors import (PLANS, address, bitwise, bytes_of, check_size, factor_of, plan_for, read, read_all, sizes,
-                                take_apart, update, write, write_all)
+from farandole._tensors import (PLANS, address, bitwise, bytes_of, check_size, factor_of, plan_for, read, read_all,
+                                sizes, take_apart, update, write, write_all)
 from farandole._work import DONE, Work, together
 
 _SUM = ReduceOp(ReduceOp.SUM)
@@ -90,7 +89,8 @@ class Group(BaseGroup):
         if first.is_cuda:
             return self._on_gpu("allreduce_coalesced", first, tensors, opts)
         plan = PLANS[first.dtype][hash(opts.reduceOp)] if first.dtype in PLANS else None
-        if len(tensors) == 1 or plan is None or any(tensor.dtype != first.dtype or tensor.is_sparse for tensor in tensors):
+        is_mixed = any(tensor.dtype != first.dtype or tensor.is_sparse for tensor in tensors)
+        if len(tensors) == 1 or plan is None or is_mixed:
             return together([self.allreduce([tensor], opts) for tensor in tensors], tensors)
         flat = read_all(tensors)
         finish = None if flat is first else lambda: take_apart(flat, tensors)
@@ -151,8 +151,9 @@ class Group(BaseGroup):
             raise Error(f"all_gather_into_tensor has input of {input.dtype} and output of {output.dtype}")
         check_size(output, input.numel() * self._size, "the output of all_gather_into_tensor")
         source, (memory, finish) = read(input), write(output)
-        return self._run(opts or c10d.AllgatherOptions(), core.all_gather, b"allgather", source.data_ptr(), memory.data_ptr(),
-                         bytes_of(source), None, result=[output], keep=(source, memory), finish=finish)
+        return self._run(opts or c10d.AllgatherOptions(), core.all_gather, b"allgather", source.data_ptr(),
+                         memory.data_ptr(), bytes_of(source), None, result=[output], keep=(source, memory),
+                         finish=finish)
 
     def allgather_coalesced(self, output_lists, input_list, opts=None):
         opts = opts or c10d.AllgatherOptions()
@@ -255,8 +256,8 @@ class Group(BaseGroup):
                             "pass split sizes")
             splits = [rows // self._size] * self._size
         if len(splits) != self._size or sum(splits) != rows:
-            raise Error(f"the {what} of all_to_all has {rows} rows; its split sizes are {list(splits)} for {self._size} "
-                        "ranks")
+            raise Error(f"the {what} of all_to_all has {rows} rows; its split sizes are {list(splits)} for "
+                        f"{self._size} ranks")
         row = bytes_of(tensor) // rows if rows else 0
         return [row * split for split in splits]
 
@@ -319,9 +320,8 @@ class Group(BaseGroup):
                 missing.append(peer)
                 _unanswered.append(answer)  # its memory must live on
         if missing:
-            raise Error(f"monitored_barrier: rank{'s' if len(missing) > 1 else ''} {', '.join(map(str, missing))} of the "
-                        f"group {self._name} did not reach it within {limit:g} s; the stack of "
-                        f"{'these ranks' if len(missing) > 1 else 'this rank'} shows why")
+            raise Error(f"monitored_barrier: ranks {', '.join(map(str, missing))} of the group {self._name} did not "
+                        f"reach it within {limit:g} s; their stacks show why")
         if self._rank == 0:
             for peer in peers:
                 self.send([torch.zeros(1)], peer, _BARRIER_TAG).wait()

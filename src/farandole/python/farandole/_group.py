@@ -8,7 +8,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-from farandole import _exits, _work
+from farandole import _exits
 from farandole._core import Error, check, core, quick
 from farandole._tensors import bytes_of
 from farandole._work import DONE, Work, Works
@@ -131,7 +131,6 @@ class BaseGroup(dist.ProcessGroup):
     def _start(self, function, *arguments, result, keep=None, finish=None):
         ticket = ctypes.c_int64()
         check(function(self._handle, *arguments, ticket))
-        _work.last_submitted = quick.now()
         work = Work(ticket.value, result, keep, finish)
         if self._works is not None:
             self._works.append(work)
@@ -179,5 +178,5 @@ def _join(rank, size, is_world):
         raise Error(f"torch.distributed has {world} ranks and Farandole's job has {quick.size()}; start the script "
                     f"with farandole run -n {world}")
     if quick.rank() != rank:
-        raise Error(f"rank {rank} of torch.distributed is rank {quick.rank()} of Farandole's job; leave RANK as farandole "
-                    "run has set it")
+        raise Error(f"rank {rank} of torch.distributed is rank {quick.rank()} of Farandole's job; leave RANK as "
+                    "farandole run has set it")

@@ -9,7 +9,6 @@ from datetime import timedelta
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
-from farandole import _work
 from farandole._collectives import Group
 
 NAME = "farandole"
@@ -27,16 +26,6 @@ def install():
 
     helper.backend = NAME
     distributed_c10d._new_process_group_helper = helper
-
-
-def last_submitted_ns():
-    """When the last asynchronous call was started, on the clock of fdl_now(); 0: never."""
-    return _work.last_submitted
-
-
-def last_completed_ns():
-    """When the last asynchronous call that has a future ended, on the clock of fdl_now(); 0: never."""
-    return _work.last_completed
 
 
 _of_gloo = dist.monitored_barrier
