@@ -8,7 +8,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-from farandole import _exits
+from farandole import _exits, _work
 from farandole._core import Error, check, core, quick
 from farandole._tensors import bytes_of
 from farandole._work import DONE, Work, Works
@@ -131,6 +131,7 @@ class BaseGroup(dist.ProcessGroup):
     def _start(self, function, *arguments, result, keep=None, finish=None):
         ticket = ctypes.c_int64()
         check(function(self._handle, *arguments, ticket))
+        _work.last_submitted = quick.now()
         work = Work(ticket.value, result, keep, finish)
         if self._works is not None:
             self._works.append(work)

@@ -14,6 +14,10 @@ from farandole._core import Error, check, core, quick
 # The callbacks of these hooks start no collectives, so they may run on the completion thread.
 _HOOKS_WITHOUT_COLLECTIVES = "torch.distributed.algorithms.ddp_comm_hooks.default_hooks"
 
+last_submitted = 0  # fdl_now() when an asynchronous collective was started, and when one with a future ended
+last_completed = 0
+next_bucket = -1  # of DDP in this backward pass; -1: outside of one, or not recorded
+
 _pending = {}  # by ticket: what fdl_next_done() will tell the end of
 _thread = None
 _starting = threading.Lock()
@@ -190,13 +194,24 @@ def _tell_end(ticket, call):
     check(quick.notify(ticket))
 
 
+def allreduce_name():
+    """DDP reduces its buckets in the same order on all ranks."""
+    global next_bucket
+    if next_bucket < 0:
+        return b"allreduce"
+    next_bucket += 1
+    return b"bucket %d" % (next_bucket - 1)
+
+
 def _complete():
+    global last_completed
     result = ctypes.c_int()
     while True:
         ticket = core.next_done(-1.0, result)
         if ticket < 0:
             return
         if ticket:
+            last_completed = quick.now()
             error = quick.error() if result.value else None
             _pending.pop(ticket).ended(error, result.value)
 
