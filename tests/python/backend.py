@@ -1,6 +1,9 @@
 """One rank of the tests of the backend farandole. backend.sh starts it with the name of a part."""
 import argparse
+import faulthandler
+import os
 import random
+import signal
 import sys
 import time
 
@@ -27,21 +30,55 @@ def collectives(seed):
             compare(ours, gloo, hash((seed, number, repetition)))
 
 
+def fault(kind):
+    """A job that cannot go on. Rank 2 lives until the others wait for it."""
+    rank = dist.get_rank()
+    net = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 8))
+    if kind == "mismatch":
+        dist.all_reduce(torch.ones(4 + (rank == 1)))
+    elif kind == "future":
+        dist.all_reduce(torch.ones(4 + (rank == 1)), async_op=True).get_future().wait()
+    elif kind == "backward":
+        net(torch.ones(1, 8)).sum().backward() if rank != 1 else dist.all_reduce(torch.ones(3))
+    else:
+        if rank == 2:
+            dist.recv(torch.zeros(1), 0)
+            if kind == "exception":
+                raise ValueError("no more data")
+            if kind == "exit":
+                sys.exit(3)
+            os.kill(os.getpid(), signal.SIGKILL)
+        if rank == 0:
+            dist.send(torch.zeros(1), 2)
+        net(torch.ones(1, 8)).sum().backward()
+    raise AssertionError("the job should have ended")
+
+
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("part", choices=["collectives", "training"])
+    parser.add_argument("part", choices=["collectives", "training", "mismatch", "future", "backward", "exception", "exit",
+                                         "kill"])
     parser.add_argument("--seed", type=int)
     options = parser.parse_args()
     torch.set_num_threads(1)
+    faulthandler.dump_traceback_later(float(__import__("os").environ.get("LIMIT","300")), exit=True)
     if options.part == "training":
         farandole.torch_backend.install()
-    dist.init_process_group("farandole" if options.part == "collectives" else "gloo")
+    dist.init_process_group("gloo" if options.part == "training" else "farandole")
     assert dist.get_backend() == "farandole"
     seed = [options.seed or time.time_ns() % 1_000_000_000]
     dist.broadcast_object_list(seed)
     print(f"seed {seed[0]}", file=sys.stderr)
     if options.part == "collectives":
         collectives(seed[0])
+    elif options.part != "training":
+        fault(options.part)
+    else:
+        import backend_training
+        for part in backend_training.ALL:
+            start = time.time()
+            part()
+            print(f"{part.__name__}: {time.time() - start:.1f} s", file=sys.stderr)
     dist.destroy_process_group()
     print("equal")
 

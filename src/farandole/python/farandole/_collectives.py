@@ -16,9 +16,8 @@ from farandole._tensors import (PLANS, address, bitwise, bytes_of, check_size, f
                                 take_apart, update, write, write_all)
 from farandole._work import DONE, Work, together
 
-_backward_number = torch._C._current_graph_task_id  # -1 outside of backward
-_BUCKETS = tuple(b"bucket %d" % index for index in range(64))
 _SUM = ReduceOp(ReduceOp.SUM)
+_REDUCES_ALL = c10d.AllreduceOptions, c10d.AllreduceCoalescedOptions
 _BARRIER_TAG = 32767  # of the messages of monitored_barrier()
 _unanswered = []  # calls of monitored_barrier() that have not ended
 
@@ -26,12 +25,10 @@ _unanswered = []  # calls of monitored_barrier() that have not ended
 class Group(BaseGroup):
     """Ranks with Farandole's collectives. Make it with torch.distributed's functions."""
 
-    _backward, _bucket = -1, 0  # of the last asynchronous allreduce within backward
-
     # --- Collectives -----------------------------------------------------------------------------------------------
 
     def allreduce(self, tensors, opts=None, timeout=None):
-        if not isinstance(tensors, list) or not isinstance(opts, c10d.AllreduceOptions):
+        if not isinstance(tensors, list) or not isinstance(opts, _REDUCES_ALL):
             tensors, opts = _listed(tensors), _reducing(c10d.AllreduceOptions(), opts)
         if len(tensors) != 1:
             return together([self.allreduce([tensor], opts) for tensor in tensors], tensors)
@@ -44,17 +41,8 @@ class Group(BaseGroup):
         if TELLS_ASYNC and not opts.asyncOp:
             result = core.allreduce(self._handle, b"allreduce", tensor.data_ptr(), tensor.numel(), *plan, None)
             return DONE if not result else check(result)
-        return self._start(core.allreduce, self._name_of(tensor), tensor.data_ptr(), tensor.numel(), *plan,
-                           result=tensors, keep=tensors)
-
-    def _name_of(self, tensor):
-        """Within backward, a vector is taken for a bucket of DistributedDataParallel."""
-        backward = _backward_number()
-        if backward == -1 or tensor.dim() != 1:
-            return b"allreduce"
-        self._bucket = self._bucket + 1 if backward == self._backward else 0
-        self._backward = backward
-        return _BUCKETS[self._bucket] if self._bucket < len(_BUCKETS) else b"bucket %d" % self._bucket
+        return self._start(core.allreduce, b"allreduce", tensor.data_ptr(), tensor.numel(), *plan, result=tensors,
+                           keep=tensors)
 
     def _rare_allreduce(self, tensor, opts):
         if tensor.is_sparse:
@@ -93,7 +81,7 @@ class Group(BaseGroup):
             self.allgather([parts[-1]], [values]).wait()
         indices, values = map(torch.cat, parts)
         with torch.no_grad():
-            tensor.copy_(torch.sparse_coo_tensor(indices.t(), values, tensor.shape).coalesce())
+            tensor.copy_(torch.sparse_coo_tensor(indices.t(), values, tensor.shape, check_invariants=False).coalesce())
         return Work(0, [tensor])
 
     def allreduce_coalesced(self, tensors, opts=None):

@@ -2,20 +2,20 @@
 
 Thread safety: none; use a group from one thread at a time, and create groups on the main thread.
 """
-import atexit
 import ctypes
 from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 
-from farandole import _work
+from farandole import _exits, _work
 from farandole._core import Error, check, core, quick
 from farandole._tensors import bytes_of
 from farandole._work import DONE, Work, Works
 
 # Older versions of torch do not say whether a call is asynchronous; a Work that is waited for at once costs little.
 TELLS_ASYNC = hasattr(dist.AllreduceOptions(), "asyncOp")
+_names = {}  # of functions, which must stay valid for fdl_enter()
 
 
 class BaseGroup(dist.ProcessGroup):
@@ -158,8 +158,8 @@ class BaseGroup(dist.ProcessGroup):
 
     def _on_gpu(self, function, tensor, *arguments):
         gpu = self._nccl()
-        name = function.strip("_").encode()
-        call = quick.enter(self._observed, name, name, bytes_of(tensor))
+        name = _names.setdefault(function, function.strip("_").encode())
+        call = quick.enter(self._observed, name, name, bytes_of(tensor), 0)
         try:
             return getattr(gpu, function)(*arguments)
         finally:
@@ -173,7 +173,7 @@ def _join(rank, size, is_world):
             raise Error("the first group of the backend farandole must have all ranks; create one with new_group("
                         "backend='farandole') before groups of some ranks")
         check(core.init())
-        atexit.register(_work.close)
+        _exits.install()
     world = size if is_world else dist.get_world_size()
     if quick.size() != world:
         raise Error(f"torch.distributed has {world} ranks and Farandole's job has {quick.size()}; start the script "

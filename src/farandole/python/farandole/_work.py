@@ -86,7 +86,7 @@ class Work(_TorchWork):
 
     def ended(self, error, code):
         """The completion thread calls this. After set_exception() DDP would read an empty value and crash."""
-        if error:
+        if error is not None:
             core.abort(code, error)
         self._ticket = 0
         self._end()
@@ -135,7 +135,7 @@ class _Abandoned:
         self._finish = finish
 
     def ended(self, error, code):
-        if error:
+        if error is not None:
             core.abort(code, error)
         if self._finish:
             with torch.no_grad():
@@ -202,15 +202,8 @@ def _complete():
             return
         if ticket:
             last_completed = quick.now()
-            error = quick.error().decode(errors="replace") if result.value else None
+            error = quick.error() if result.value else None
             _pending.pop(ticket).ended(error, result.value)
-
-
-def close():
-    """Ends the job for this rank, and with it the thread."""
-    core.close()
-    if _thread is not None:
-        _thread.join()
 
 
 DONE = Work(0, [])  # of all calls that have ended before they return
