@@ -32,12 +32,14 @@ for module in filelock networkx; do
 done
 export PYTHONPATH=$PYTHONPATH:$work/missing
 
-# recorded NAME RANKS WORD... -- ARGUMENT...: records the program, and compares the report with what the program says.
+# recorded NAME RANKS WORD... -- ARGUMENT...: records the program, and compares the report with what the program says. Adds
+# the options in `options`.
+options=()
 recorded() {
   local name=$1 ranks=$2 words=()
   shift 2
   while [[ $1 != -- ]]; do words+=("$1"); shift; done
-  expect 0 timeout 600 "$farandole" run -n "$ranks" --run-dir "$work/$name" --trace-torch -- "$python" -W ignore "$here/$name.py" "${@:2}"
+  expect 0 timeout 600 "$farandole" run -n "$ranks" --run-dir "$work/$name" --trace-torch "${options[@]}" -- "$python" -W ignore "$here/$name.py" "${@:2}"
   ! grep farandole "$work/err" || fail "$name: the launcher or a rank complains"
   local steps=$(sed -n 's/^steps \([0-9]*\).*/\1/p' "$work/out")
   [[ -s $work/$name/timeline.json.gz ]] || fail "$name: no merged timeline"
@@ -47,7 +49,9 @@ recorded() {
 recorded ddp 2 data\>0 forward\>0 backward\>0 optimizer\>0 wait\>0 evaluation\>0 checkpoint\>0 'bucket 0:allreduce' buffers:broadcast -- "$work/model.pt"
 grep -q '"global_batch": 64' "$work/ddp/run.json" || fail "run.json: $(<"$work/ddp/run.json")"
 grep -q '"parameters": 1325066' "$work/ddp/run.json" || fail "run.json: $(<"$work/ddp/run.json")"
-recorded accumulate 2 'bucket 0:allreduce' -- 3 --snapshot "$work/snapshot.pt"
+options=(--torch-backend farandole)
+recorded accumulate 2 wait\>0 'bucket 0:allreduce' -- 3 --snapshot "$work/snapshot.pt"
+options=()
 grep -q '"global_batch": 128' "$work/accumulate/run.json" || fail "run.json: $(<"$work/accumulate/run.json")"
 recorded sharded 2 forward\>0 all_gather:all_gather reduce_scatter:reduce_scatter -- "$work/sharded-checkpoint"
 recorded plain 1 data\>0 evaluation\>0 --

@@ -47,11 +47,15 @@ def _tensors(value):
 
 class Observer:
     def __init__(self, phases):
-        self.phases, self.quick = phases, phases.quick
+        self.phases = phases
         self.groups = {}  # what observes each group
         self.bridges = {}  # of reducers that live
         self.refused = False
         self.wait = distributed.Work.wait
+
+    @property
+    def quick(self):
+        return self.phases.quick
 
     def start(self):
         """The job has begun to run, or a group was made: all groups of this rank that are not observed yet."""
@@ -196,11 +200,13 @@ def install(phases):
             observer.forget()
 
     def wait(self, *arguments, **named):
-        begin = observer.quick.now()
+        if not (phases.running and phases.here()):
+            return observer.wait(self, *arguments, **named)
+        begin = phases.quick.now()
         done = observer.wait(self, *arguments, **named)
-        now = observer.quick.now()
-        if now - begin >= _SHORT_NS and phases.running and phases.here():
-            observer.quick.span(WAIT, phases.names[WAIT], begin, now)
+        now = phases.quick.now()
+        if now - begin >= _SHORT_NS:
+            phases.quick.span(WAIT, phases.names[WAIT], begin, now)
         return done
 
     make_reducer = distributed.Reducer

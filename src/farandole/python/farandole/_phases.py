@@ -8,10 +8,9 @@ import atexit
 import functools
 import json
 import os
-import shlex
 import sys
-import threading
 import weakref
+from threading import get_ident, main_thread
 
 import torch
 
@@ -27,9 +26,8 @@ class Phases:
     """What the main thread does. Methods without another remark are called by it, while `running`."""
 
     def __init__(self):
-        from farandole._core import check, core, quick
-        self.check, self.core, self.quick = check, core, quick
-        self.main = threading.main_thread().ident
+        self.check = self.core = self.quick = None  # until it starts, because loading the library takes time
+        self.main = main_thread().ident
         self.running = False
         self.may_start = True
         self.names = {}
@@ -59,22 +57,27 @@ class Phases:
     def here(self, early=False):
         """Whether this thread is recorded now. Starts MPI if the program trains. `early`: it may just prepare data,
         which a single rank may do while the others wait for it in init_process_group."""
-        if threading.get_ident() != self.main:
+        if get_ident() != self.main:
             return False
         return self.running or (self.may_start and not (early and _is_one_of_many()) and self.start())
 
     def start(self):
         self.may_start = False
-        if failure := self.core.init():
-            self.core.abort(failure, self.quick.error())
+        try:
+            from farandole._core import check, core, quick
+        except ImportError as error:  # The program itself can go on.
+            print(f"farandole: nothing is recorded: {error}", file=sys.stderr, flush=True)
             return False
+        self.check, self.core, self.quick = check, core, quick
+        if failure := core.init():
+            core.abort(failure, quick.error())
         self.running = True
         from farandole import _exits
         _exits.install()
         atexit.register(self.close)  # It comes before that of _exits.
         self.names = {category: self.intern(name) for category, name in _NAMES.items()}
         program = getattr(sys, "orig_argv", None) or [sys.executable, *sys.argv]
-        self.tell(program=shlex.join(program), versions={"torch": torch.__version__})
+        self.tell(program=" ".join(program), versions={"torch": torch.__version__})
         for function in self.on_start:
             function()
         return True
@@ -100,21 +103,21 @@ class Phases:
     # --- Phases
 
     def begin(self, category):
+        now = self.quick.now()
         if self.depth == 0 or category == BACKWARD:  # An optimizer may call a closure with the whole step.
-            self.fill(category)
+            self.fill(category, now)
         self.depth += 1
         self.quick.begin(category, self.names[category])
         if category == OPTIMIZER:
-            self.last, self.last_category = self.quick.now(), None
+            self.last, self.last_category = now, None
 
     def end(self, category):
         self.quick.end()
         self.depth -= 1
         self.last, self.last_category = self.quick.now(), category
 
-    def fill(self, category):
-        """Names the time from the end of the last phase until this one begins."""
-        now = self.quick.now()
+    def fill(self, category, now):
+        """Names the time from the end of the last phase until `now`, when this one begins."""
         if self.step_begin is None:
             self.step_begin = now
             self.quick.set_step(self.number)
