@@ -13,7 +13,6 @@ from farandole._core import Error, check, core
 from farandole._group import TELLS_ASYNC, BaseGroup
 from farandole._tensors import (PLANS, address, bitwise, bytes_of, check_size, factor_of, plan_for, read, read_all,
                                 sizes, take_apart, update, write, write_all)
-from farandole import _work
 from farandole._work import DONE, Work, together
 
 _SUM = ReduceOp(ReduceOp.SUM)
@@ -41,7 +40,7 @@ class Group(BaseGroup):
         if TELLS_ASYNC and not opts.asyncOp:
             result = core.allreduce(self._handle, b"allreduce", tensor.data_ptr(), tensor.numel(), *plan, None)
             return DONE if not result else check(result)
-        return self._start(core.allreduce, _work.allreduce_name(), tensor.data_ptr(), tensor.numel(), *plan, result=tensors,
+        return self._start(core.allreduce, b"allreduce", tensor.data_ptr(), tensor.numel(), *plan, result=tensors,
                            keep=tensors)
 
     def _rare_allreduce(self, tensor, opts):

@@ -136,9 +136,6 @@ class Phases:
     def begin_backward(self):
         self.begin(BACKWARD)
         self.backward_begin = self.quick.now()
-        ours = sys.modules.get("farandole._work")
-        if ours:
-            ours.next_bucket = 0
         if self.batch:
             size, token = self.batch
             self.samples += size
@@ -153,10 +150,8 @@ class Phases:
     def end_backward(self):
         self.in_backward = False
         ours = sys.modules.get("farandole._work")
-        if ours:
-            ours.next_bucket = -1
-            if ours.last_submitted > self.backward_begin:
-                self.sent, self.received = ours.last_submitted, ours.last_completed
+        if ours and ours.last_submitted > self.backward_begin:
+            self.sent, self.received = ours.last_submitted, ours.last_completed
         if self.sent:  # DDP waits for the last gradients before backward() returns.
             now = self.quick.now()
             end = now if self.in_flight else min(self.received, now)

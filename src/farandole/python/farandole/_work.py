@@ -16,7 +16,6 @@ _HOOKS_WITHOUT_COLLECTIVES = "torch.distributed.algorithms.ddp_comm_hooks.defaul
 
 last_submitted = 0  # fdl_now() when an asynchronous collective was started, and when one with a future ended
 last_completed = 0
-next_bucket = -1  # of DDP in this backward pass; -1: outside of one, or not recorded
 
 _pending = {}  # by ticket: what fdl_next_done() will tell the end of
 _thread = None
@@ -192,15 +191,6 @@ def _tell_end(ticket, call):
                 _thread.start()
     _pending[ticket] = call
     check(quick.notify(ticket))
-
-
-def allreduce_name():
-    """DDP reduces its buckets in the same order on all ranks."""
-    global next_bucket
-    if next_bucket < 0:
-        return b"allreduce"
-    next_bucket += 1
-    return b"bucket %d" % (next_bucket - 1)
 
 
 def _complete():
