@@ -15,8 +15,8 @@ namespace {
 namespace po = boost::program_options;
 
 constexpr const char* usage =
-    "Usage: farandole run [-n N] [--local] [--prefix] [--log-dir DIR] [--run-dir RUN [--trace-mpi]] [--] PROGRAM "
-    "[ARGUMENT...]\n"
+    "Usage: farandole run [-n N] [--local] [--prefix] [--log-dir DIR] [--run-dir RUN [--trace-mpi] [--trace-torch]] [--] "
+    "PROGRAM [ARGUMENT...]\n"
     "\n"
     "Starts PROGRAM on N ranks, with srun inside a Slurm job and with mpirun otherwise. The exit code is\n"
     "the exit code of the rank that failed first, or 128 + N if signal N killed that rank. A message names\n"
@@ -24,12 +24,19 @@ constexpr const char* usage =
     "\n"
     "Examples:\n"
     "  $ farandole run -n 4 -- ./program\n"
-    "  $ farandole run -n 4 --run-dir RUN --trace-mpi -- ./program\n";
+    "  $ farandole run -n 4 --run-dir RUN --trace-mpi -- ./program\n"
+    "  $ farandole run -n 4 --run-dir RUN --trace-torch -- python train.py\n";
 
 farandole::Starter starter_of(const std::string& name) {
   if (name == "srun") return farandole::Starter::srun;
   if (name == "mpirun") return farandole::Starter::mpirun;
   throw farandole::UserError("--starter cannot be '" + name + "'; it is srun or mpirun");
+}
+
+bool is_farandole(const std::string& backend) {
+  if (backend == "farandole") return true;
+  throw farandole::UserError("--torch-backend cannot be '" + backend +
+                             "'; it is farandole, and without it the program chooses");
 }
 
 int run(int argc, const char* const* argv) {
@@ -72,7 +79,13 @@ int run(int argc, const char* const* argv) {
       "oversubscribe", po::bool_switch(&request.oversubscribe),
       "allow more ranks than cores, which then share cores")(
       "trace-mpi", po::bool_switch(&request.trace_mpi),
-      "also record the MPI calls that the program makes from C or C++, if it is linked dynamically with Open MPI");
+      "also record the MPI calls that the program makes from C or C++, if it is linked dynamically with Open MPI")(
+      "trace-torch", po::bool_switch(&request.trace_torch),
+      "record the phases, steps and collectives of a program that uses PyTorch in Python")(
+      "torch-backend", po::value<std::string>()->notifier([&](const std::string& backend) {
+        request.torch_backend = is_farandole(backend);
+      }),
+      "farandole: torch.distributed uses Farandole's collectives, whatever backend the program names");
   parser.synonyms = {{"np", "ranks"}};
   const int own = parser.own_arguments(argc, argv);
   if (!parser.parse(own, argv)) return 0;

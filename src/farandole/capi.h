@@ -21,19 +21,37 @@ extern "C" {
 
 /* Element types and operations, in the order of base/dtype.h and comm/reduce_op.h. */
 enum fdl_dtype {
-  FDL_FLOAT16, FDL_BFLOAT16, FDL_FLOAT32, FDL_FLOAT64, FDL_INT32, FDL_INT64, FDL_UINT8, FDL_BOOL,
-  FDL_INT8, FDL_INT16
+  FDL_FLOAT16,
+  FDL_BFLOAT16,
+  FDL_FLOAT32,
+  FDL_FLOAT64,
+  FDL_INT32,
+  FDL_INT64,
+  FDL_UINT8,
+  FDL_BOOL,
+  FDL_INT8,
+  FDL_INT16
 };
 enum fdl_op { FDL_SUM, FDL_AVERAGE, FDL_MIN, FDL_MAX, FDL_PRODUCT };
 /* Categories of time, in the order of timeline/event.h. */
 enum fdl_category {
-  FDL_DATA, FDL_FORWARD, FDL_BACKWARD, FDL_OPTIMIZER, FDL_COMMUNICATION, FDL_WAIT, FDL_CHECKPOINT,
-  FDL_EVALUATION, FDL_GPU_KERNEL, FDL_GPU_MEMCPY, FDL_STEP, FDL_OTHER
+  FDL_DATA,
+  FDL_FORWARD,
+  FDL_BACKWARD,
+  FDL_OPTIMIZER,
+  FDL_COMMUNICATION,
+  FDL_WAIT,
+  FDL_CHECKPOINT,
+  FDL_EVALUATION,
+  FDL_GPU_KERNEL,
+  FDL_GPU_MEMCPY,
+  FDL_STEP,
+  FDL_OTHER
 };
 
-int fdl_abi(void);                /* FDL_ABI of the library, to compare with the header's */
-const char* fdl_version(void);    /* "0.1.0" */
-const char* fdl_error(void);      /* of this thread's last call that failed */
+int fdl_abi(void);             /* FDL_ABI of the library, to compare with the header's */
+const char* fdl_version(void); /* "0.1.0" */
+const char* fdl_error(void);   /* of this thread's last call that failed */
 
 /* --- The job ------------------------------------------------------------------------------------------- */
 
@@ -41,7 +59,7 @@ const char* fdl_error(void);      /* of this thread's last call that failed */
  * FARANDOLE_GPU_ACTIVITY says in which steps GPU activity is recorded (docs/gpu.md). A second call does nothing.
  * Collective over the job. */
 int fdl_init(void);
-int fdl_is_running(void);         /* 1 between fdl_init() and fdl_close() */
+int fdl_is_running(void); /* 1 between fdl_init() and fdl_close() */
 /* Ends the recording, then MPI if fdl_init() has started it. Other ranks may work on meanwhile. */
 int fdl_close(void);
 /* fdl_next_done() returns from now on. When this process calls exit(), the job ends as fdl_close() ends it if the
@@ -64,15 +82,16 @@ int fdl_stop_requested(void);
 
 /* --- The recorder -------------------------------------------------------------------------------------- */
 
-int64_t fdl_now(void);            /* nanoseconds; the clock of all times below */
-int fdl_recording(void);          /* 1 if something is recorded at this step */
-int fdl_intern(const char* name); /* a number for the name, for the functions below; call it once for a name */
+int64_t fdl_now(void);   /* nanoseconds; the clock of all times below */
+int fdl_recording(void); /* 1 if something is recorded at this step */
+int fdl_intern(
+    const char* name); /* a number for the name, for the functions below; call it once for a name */
 /* Begin and end the innermost span of the calling thread. Up to 64 may be open. */
 void fdl_begin(int category, int name);
 void fdl_end(void);
 void fdl_span(int category, int name, int64_t start, int64_t end); /* one that has ended */
-void fdl_set_step(int64_t step);  /* records from now on belong to it; -1: to no step */
-void fdl_count_step(void);        /* an optimizer has ended a step; the watchdog counts them */
+void fdl_set_step(int64_t step); /* records from now on belong to it; -1: to no step */
+void fdl_count_step(void);       /* an optimizer has ended a step; the watchdog counts them */
 void fdl_instant(int name);
 void fdl_counter(int name, double value);
 void fdl_fact(const char* fact, const char* value); /* of this rank, as in Timeline::set_metadata() */
@@ -107,7 +126,8 @@ int fdl_group_size(void* group);
 /* With `ticket` NULL, a call returns when its buffers may be used again. Otherwise it returns at once, *ticket
  * is a positive number, and the buffers belong to the call until fdl_wait() or fdl_next_done() has named it.
  * `name` is for the timeline and messages. Roots and peers are ranks of the group. */
-int fdl_allreduce(void* group, const char* name, void* data, size_t count, int dtype, int op, int64_t* ticket);
+int fdl_allreduce(void* group, const char* name, void* data, size_t count, int dtype, int op,
+                  int64_t* ticket);
 int fdl_reduce(void* group, const char* name, void* data, size_t count, int dtype, int op, int root,
                int64_t* ticket); /* `data` of other ranks is unchanged */
 int fdl_broadcast(void* group, const char* name, void* data, size_t bytes, int root, int64_t* ticket);
@@ -131,7 +151,7 @@ int fdl_receive(void* group, void* data, size_t bytes, int source, int tag, int*
 /* Waits for a call: its result. `seconds` < 0: without limit; otherwise *done is 0 if the time has passed. A
  * ticket can be waited for once. */
 int fdl_wait(int64_t ticket, double seconds, int* done);
-int fdl_test(int64_t ticket);     /* 1 if the call has ended; fdl_wait() then returns at once */
+int fdl_test(int64_t ticket); /* 1 if the call has ended; fdl_wait() then returns at once */
 /* Marks a call whose end fdl_next_done() tells, in place of fdl_wait(). */
 int fdl_notify(int64_t ticket);
 /* Waits for the next call that was marked and has ended: its ticket, and its result in *result with the text

@@ -39,14 +39,13 @@ def cnn():
 
 
 def main():
-    steps = 0
+    steps, model = 0, cnn()
+    compiled = torch.compile(model, backend=lambda graph, _: graph.forward, fullgraph=True)
+    steps += train(DataLoader(Images(), batch_size=32), compiled, model)
     for workers, context in (4, "fork"), (1, "spawn"):
         model = cnn()
         loader = DataLoader(Images(), batch_size=32, shuffle=True, num_workers=workers, multiprocessing_context=context)
         steps += train(loader, model, model)
-    model = cnn()
-    compiled = torch.compile(model, backend=lambda graph, _: graph.forward, fullgraph=True)
-    steps += train(DataLoader(Images(), batch_size=32), compiled, model)
     # Of two optimizers, the steps of the first one count.
     generator, discriminator = nn.Linear(16, 3072), nn.Linear(3072, 1)
     optimizers = [torch.optim.Adam(net.parameters()) for net in (discriminator, generator)]

@@ -1,1 +1,6 @@
+# Without PyTorch in Python, they skip. Optimized programs only: Python cannot load a library with a sanitizer.
+farandole_script_test(python.record python/record.sh 70)
+farandole_script_test(python.exits python/exits.sh 30)
+farandole_script_test(python.faults python/faults.sh 60)
 farandole_script_test(python.backend python/backend.sh 60)
+set_tests_properties(python.record python.exits python.faults python.backend PROPERTIES PROCESSORS 2 LABELS program)

@@ -1,4 +1,4 @@
-// How a program that is not in C++ ends, and where it is if it hangs: that part of farandole/capi.h.
+// How a program that is not in C++ ends: that part of farandole/capi.h.
 #include <cstdio>
 #include <cstdlib>
 #include <fmt/format.h>
@@ -6,7 +6,6 @@
 #include "farandole/base/error.h"
 #include "farandole/capi.h"
 #include "farandole/capi/process_job.h"
-#include "farandole/comm/watch/python_stack.h"
 
 namespace farandole::capi {
 namespace {
@@ -33,8 +32,4 @@ int fdl_close_at_exit() {
     static const bool once = ::on_exit(&capi::close_with, nullptr) == 0;
     if (!once) throw Error("on_exit() failed; call fdl_close() before the program ends");
   });
-}
-
-int fdl_watch_python(int signal, int file) {
-  return capi::attempt([&] { watch_python(signal, file); });
 }

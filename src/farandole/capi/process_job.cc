@@ -75,6 +75,7 @@ void start() {
   set_up_log();
   auto fresh = std::make_unique<ProcessJob>();
   auto& job = fresh->job;
+  job.mpi().before_finalize([] { fdl_close(); });
   job.attend_errors(true);
   const char* const wish = std::getenv("FARANDOLE_GPU_ACTIVITY");
   const auto gpu_steps = StepWindow::parse(wish == nullptr ? "all" : wish, "FARANDOLE_GPU_ACTIVITY");

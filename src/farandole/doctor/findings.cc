@@ -278,7 +278,9 @@ std::vector<std::string> advise(const RunEvidence& run, const Diagnosis& diagnos
           has_timeline(run)
               ? "farandole analyze " + run.folder.string()
               : std::string("nothing was recorded that farandole analyze could read; ") +
-                    (run.kind == ProgramKind::program
+                    (run.kind == ProgramKind::python
+                         ? "farandole run --run-dir RUN --trace-torch records a program that uses PyTorch"
+                     : run.kind == ProgramKind::program
                          ? "farandole run --run-dir RUN --trace-torch records a PyTorch program, and --trace-mpi the MPI "
                            "calls of any program"
                          : "leave out --timeline off"));

@@ -272,7 +272,7 @@ class Gatherer {
       if (const auto step = step_of_checkpoint(file))
         run_.checkpoint_step = std::max(run_.checkpoint_step.value_or(0), *step);
     run_.kind = kind_of_program(run_.facts, run_.job ? run_.job->program : std::vector<std::string>());
-    if (!run_.checkpoint_step && run_.kind == ProgramKind::program)
+    if (!run_.checkpoint_step && is_of_users(run_.kind))
       run_.other_checkpoint = newest_checkpoint_of_program(run_.folder).string();
   }
 

@@ -33,6 +33,8 @@ struct LaunchRequest {
   std::filesystem::path log_folder;  // empty: no logs
   std::filesystem::path run_dir;     // For a program that does not name its own; empty: none.
   bool trace_mpi = false;            // Records the MPI calls of the program.
+  bool trace_torch = false;          // Records what the program does with PyTorch in Python.
+  bool torch_backend = false;        // Our collectives become those of torch.distributed.
   int max_restarts = 0;              // How often a job that fails is started again.
   std::optional<int>
       min_ranks;  // Fewest ranks of a restart after hosts were lost; no value: as many as before.

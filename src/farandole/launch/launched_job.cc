@@ -49,6 +49,7 @@ class Launcher {
   Launcher(const LaunchRequest& request, LaunchPlan plan, const fs::path& log_folder, LaunchedRun run)
       : plan_(std::move(plan)),
         trace_mpi_(request.trace_mpi),
+        trace_torch_(request.trace_torch),
         log_folder_(log_folder),
         folder_of_caller_(request.folder_of_caller),
         run_(std::move(run)),
@@ -118,6 +119,8 @@ class Launcher {
     options.word = word_;
     options.threads = plan_.threads;
     options.trace_mpi = request.trace_mpi;
+    options.trace_torch = request.trace_torch;
+    options.torch_backend = request.torch_backend;
     options.program = request.program;
     return options;
   }
@@ -390,10 +393,15 @@ class Launcher {
                                     job_.starter_said, signal_, log_folder_);
     if (outcome.show_held_back) err_.push(held_back_);
     if (!outcome.message.empty()) err_.push("farandole run: " + outcome.message + "\n");
-    if (outcome.exit_code == 0 && trace_mpi_ && !launch_folder_.has_recorded())
+    const bool recorded = launch_folder_.has_recorded();
+    if (outcome.exit_code == 0 && trace_mpi_ && !recorded)
       err_.push(
           "farandole run: --trace-mpi has recorded nothing: the program did not call MPI from C or C++, or "
           "MPI is linked into it statically\n");
+    if (outcome.exit_code == 0 && trace_torch_ && !recorded)
+      err_.push(
+          "farandole run: --trace-torch has recorded nothing: no rank's own process trained with torch in Python. "
+          "Processes that a rank starts, as torchrun and multiprocessing do, are not recorded\n");
     write_some();
     bring_recorders();
     const bool complete = static_cast<int>(records.size()) >= plan_.ranks;
@@ -406,11 +414,12 @@ class Launcher {
             .job_state = job_.job_state,
             .complete = complete,
             .lasted = std::chrono::nanoseconds(now_ns() - started_ns_),
-            .told_to_save = told_to_save_};
+            .told_to_save = told_to_save_,
+            .recorded = recorded};
   }
 
   LaunchPlan plan_;
-  bool trace_mpi_;
+  bool trace_mpi_, trace_torch_;
   fs::path log_folder_;
   fs::path folder_of_caller_;
   const pid_t parent_ = ::getppid();

@@ -59,16 +59,23 @@ class Reporter {
   std::string why_;
 };
 
-// Writes RUN/report.txt (why the job ended if it failed, and where the time went) and RUN/report.html. A
-// trace that the ranks could not write is first made from their recorders. Prints a message about what is
-// missing, for example because `patience` is over.
+// Makes the trace of the ranks' recorders, if rank 0 did not. Ranks of Python do not wait for each other at
+// their end, and ranks that fail cannot.
+void merge_recorders(const fs::path& run, std::chrono::seconds patience) {
+  Reporter reporter(run, patience);
+  if (reporter.has("timeline.json.gz")) return;
+  reporter.ask("timeline", {"merge", run.string()});
+  if (!reporter.has("timeline.json.gz"))
+    fmt::print(stderr, "farandole run: the timeline is not merged: {}\n", printable(reporter.why()));
+}
+
+// Writes RUN/report.txt (why the job ended if it failed, and where the time went) and RUN/report.html. Prints
+// a message about what is missing, for example because `patience` is over.
 void write_run_report(const fs::path& run, int exit_code, std::chrono::seconds patience) {
   Reporter reporter(run, patience);
   const auto folder = run.string(), html = (run / "report.html").string();
   std::string text;
   if (exit_code != 0) text = reporter.ask("doctor", {folder}) + "\n";
-  if (!reporter.has("timeline.json.gz") && reporter.has("recorder"))
-    reporter.ask("timeline", {"merge", folder});
   if (reporter.has("timeline.json.gz")) {
     const auto analysis = reporter.ask("analyze", {folder});
     reporter.ask("analyze", {folder, "--format", "html", "--output", html});
@@ -199,8 +206,10 @@ void conclude(const LaunchRequest& request, const JobEnd& end) {
   if (decision.by_slurm) note_requeue(end);
   if (decision.requeue && decision.at_once) requeue(end, &std::getenv);
   constexpr std::chrono::seconds before_requeue(60), without_hurry(600);
+  const auto patience = decision.requeue ? before_requeue : without_hurry;
+  if (end.recorded) merge_recorders(end.run, patience);
   if (request.report && !end.run.empty())
-    write_run_report(end.run, end.exit_code, decision.requeue ? before_requeue : without_hurry);
+    write_run_report(end.run, end.exit_code, patience);
   else if (request.report)
     fmt::print(
         stderr,
@@ -239,11 +248,12 @@ int launch(const LaunchRequest& first_request) {
                                 *request.min_ranks, plan.ranks, plan.ranks == 1 ? "" : "s",
                                 request.max_restarts));
   const auto program = require_program(request.program.front());
-  if (request.trace_mpi) {
-    require_mpi_trace(program);
-    if (find_run(request, request.log_folder).folder.empty())
-      throw UserError("--trace-mpi needs a run directory to record in; add --run-dir RUN");
-  }
+  if (request.trace_mpi) require_mpi_trace(program);
+  if (request.trace_torch) require_python("--trace-torch");
+  if (request.torch_backend) require_python("--torch-backend");
+  if ((request.trace_mpi || request.trace_torch) && find_run(request, request.log_folder).folder.empty())
+    throw UserError(fmt::format("{} needs a run directory to record in; add --run-dir RUN",
+                                request.trace_mpi ? "--trace-mpi" : "--trace-torch"));
   if (request.requeue && !is_set("SLURM_JOB_ID"))
     throw UserError("--requeue works only in a Slurm job; submit the script with sbatch");
   const auto log_folder = make_log_folder(folder_of_logs(request));

@@ -24,6 +24,7 @@ struct JobEnd {
   bool unanswered = false;                            // LostHosts::unanswered
   std::chrono::nanoseconds lasted{};                  // From its start to its end.
   bool told_to_save = false;                          // SIGUSR1 came after the ranks had ended.
+  bool recorded = false;                              // The ranks have recorded into the run directory.
 };
 
 class RestartPolicy {

@@ -109,7 +109,7 @@ void explain_unknown(const fs::path& run, const RunProgress& recorded, ProgramKi
 
 void read_checkpoint(const fs::path& run, ProgramKind kind, RunStatus& status) {
   auto newest = newest_checkpoint(run);
-  if (newest.empty() && kind == ProgramKind::program) {
+  if (newest.empty() && is_of_users(kind)) {
     newest = newest_checkpoint_of_program(run);
     if (!newest.empty()) status.other_checkpoint = newest.lexically_relative(run).string();
   }

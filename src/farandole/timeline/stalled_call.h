@@ -59,7 +59,7 @@ struct StalledCall {
 // must be ordered by rank.
 std::optional<StalledCall> find_stalled_call(std::span<const RankProgress> ranks);
 
-// "allreduce #17 'bucket 0'"; the name may be empty.
+// "allreduce #17 'bucket 0'", or "allreduce #17" without a name of its own.
 std::string describe_collective(std::string_view operation, std::uint32_t sequence, std::string_view name);
 
 }  // namespace farandole

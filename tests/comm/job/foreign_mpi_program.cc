@@ -28,15 +28,12 @@ bool works() {
 // What a job leaves behind when the program ends MPI before the job ends.
 struct Everything {
   explicit Everything(const MpiJob& job)
-      : ranks(job.new_communicator(Waiting::spin)),
-        messages(job.new_messages(progress)),
-        never(messages->start_receive(&byte, 1, 0, 0)) {}
+      : ranks(job.new_communicator(Waiting::spin)), messages(job.new_messages(progress)) {}
   std::byte byte{};
   std::unique_ptr<Communicator> ranks;
   Tickets tickets;
   MessageProgress progress{tickets};
   std::unique_ptr<PointToPoint> messages;
-  Ticket never;
 };
 
 bool program_first() {
@@ -55,6 +52,20 @@ bool program_first() {
   job.before_finalize([&] { calls += works(*everything.ranks) ? 1 : 100; });
   MPI_Finalize();
   return good && calls == 1;
+}
+
+bool job_ends_in_finalize(bool program_starts) {
+  int provided = 0;
+  if (program_starts) MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided);
+  auto job = std::make_unique<MpiJob>();
+  auto everything = std::make_unique<Everything>(*job);
+  everything->messages->start_receive(&everything->byte, 1, 0, 0);  // never ends
+  job->before_finalize([&] {
+    everything.reset();
+    job.reset();
+  });
+  MPI_Finalize();
+  return job == nullptr;
 }
 
 bool program_last() {
@@ -88,9 +99,10 @@ bool one_thread() {
 
 int main(int, char** argv) {
   const std::string how = argv[1];
-  return (how == "program_first"  ? program_first()
-          : how == "program_last" ? program_last()
-                                  : one_thread())
-             ? 0
-             : 1;
+  const bool good = how == "program_first"              ? program_first()
+                    : how == "program_last"             ? program_last()
+                    : how == "job_ends_in_finalize"     ? job_ends_in_finalize(true)
+                    : how == "own_job_ends_in_finalize" ? job_ends_in_finalize(false)
+                                                        : one_thread();
+  return good ? 0 : 1;
 }

@@ -84,6 +84,23 @@ TEST(MpiPreload, KeepsWhatIsPreloadedAlready) {
   EXPECT_THAT(preloads("/x/tcmalloc.so"), EndsWith("/libfarandole_pmpi.so:/x/tcmalloc.so"));
 }
 
+TEST(PythonEnvironment, FindsTheModulesBeforeThoseOfTheUser) {
+  const auto python = [](bool trace, bool backend, const Variables& given) {
+    Variables all;
+    for (const auto& [name, value] : python_environment(trace, backend, environment_of(given)))
+      all[name] = value.value_or("(removed)");
+    return all;
+  };
+  const auto folder = python_folder().string(), both = folder + "/start:" + folder;
+  EXPECT_THAT(folder, EndsWith("/farandole/python"));
+  EXPECT_EQ(python(false, false, {}), (Variables{{"PYTHONPATH", folder}}));
+  EXPECT_EQ(python(false, false, {{"PYTHONPATH", "/mine"}}), (Variables{{"PYTHONPATH", folder + ":/mine"}}));
+  EXPECT_EQ(python(true, false, {{"PYTHONPATH", "/mine"}}),
+            (Variables{{"PYTHONPATH", both + ":/mine"}, {"FARANDOLE_TRACE_TORCH", "1"}}));
+  EXPECT_EQ(python(false, true, {{"PYTHONPATH", ""}}),
+            (Variables{{"PYTHONPATH", both}, {"FARANDOLE_TORCH_BACKEND", "farandole"}}));
+}
+
 TEST(MpiPreload, TellsStaticPrograms) {
   const TemporaryFolder folder;
   EXPECT_FALSE(is_statically_linked("/proc/self/exe"));

@@ -306,6 +306,8 @@ TEST(SupervisorOptions, ComeBackFromArguments) {
   options.word = "0123456789abcdef";
   options.threads = 7;
   options.trace_mpi = true;
+  options.trace_torch = true;
+  options.torch_backend = true;
   options.program = {"--supervise", "", "--", "a=b"};
   SupervisorOptions few;
   few.folder = "/x";
@@ -324,6 +326,8 @@ TEST(SupervisorOptions, ComeBackFromArguments) {
     EXPECT_EQ(back->word, given.word);
     EXPECT_EQ(back->threads, given.threads);
     EXPECT_EQ(back->trace_mpi, given.trace_mpi);
+    EXPECT_EQ(back->trace_torch, given.trace_torch);
+    EXPECT_EQ(back->torch_backend, given.torch_backend);
     EXPECT_EQ(back->program, given.program);
   }
 }

@@ -128,7 +128,8 @@ std::filesystem::path trace_in(const std::filesystem::path& path) {
   throw UserError(
       path.string() +
       " has no timeline.json.gz and no recorder. Either nothing was recorded (farandole train --timeline off), or "
-      "this is no run directory; `farandole run --run-dir RUN -- PROGRAM` records");
+      "this is no run directory; `farandole run --run-dir RUN -- PROGRAM` records, and needs --trace-torch for a "
+      "program of PyTorch in Python, --trace-mpi for the MPI calls of another one");
 }
 
 // For a recorder file, run.json is also searched above its folder.

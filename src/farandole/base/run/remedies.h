@@ -10,8 +10,13 @@
 
 namespace farandole {
 
-// other: a program of another framework, of which there is only a trace.
-enum class ProgramKind { train, fit, program, other };
+// python: a program in Python. other: a program of another framework, of which there is only a trace.
+enum class ProgramKind { train, fit, program, python, other };
+
+// Whether users wrote the program, in C++ or Python, so that its checkpoints may have any name.
+constexpr bool is_of_users(ProgramKind kind) {
+  return kind == ProgramKind::program || kind == ProgramKind::python;
+}
 
 // `command`: program and arguments, as the launcher started them; run.json counts more.
 ProgramKind kind_of_program(const RunFacts& facts, std::span<const std::string> command = {});

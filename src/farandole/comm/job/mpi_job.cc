@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <map>
 #include <unistd.h>
+#include <utility>
 #include <xxhash.h>
 
 #include "farandole/base/error.h"
@@ -146,11 +147,13 @@ MpiJob::Runtime::Runtime() {
     if (is_own_) MPI_Finalize();
     throw UserError(refusal);
   }
-  if (is_own_) return;
   // MPI_Finalize first deletes the attributes of MPI_COMM_SELF, when MPI still works.
-  const auto call_back = [](MPI_Comm, int, void* runtime, void*) {
-    const auto& function = static_cast<Runtime*>(runtime)->before_finalize;
-    if (function) function();
+  const auto call_back = [](MPI_Comm, int, void* own, void*) {
+    auto& runtime = *static_cast<Runtime*>(own);
+    runtime.attribute_ = MPI_KEYVAL_INVALID;
+    runtime.is_own_ = false;
+    const auto function = std::exchange(runtime.before_finalize, nullptr);
+    if (function) function();  // It may end the job.
     return MPI_SUCCESS;
   };
   check_mpi(MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, call_back, &attribute_, nullptr),
@@ -159,14 +162,10 @@ MpiJob::Runtime::Runtime() {
 }
 
 MpiJob::Runtime::~Runtime() {
+  const bool ends_mpi = is_own_;
   before_finalize = nullptr;
-  if (!mpi_is_running()) return;
-  if (is_own_) {
-    MPI_Finalize();
-    return;
-  }
-  MPI_Comm_delete_attr(MPI_COMM_SELF, attribute_);
-  MPI_Comm_free_keyval(&attribute_);
+  if (attribute_ != MPI_KEYVAL_INVALID) MPI_Comm_delete_attr(MPI_COMM_SELF, attribute_);
+  if (ends_mpi) MPI_Finalize();
 }
 
 void MpiJob::before_finalize(std::function<void()> function) {

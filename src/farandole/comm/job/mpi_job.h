@@ -57,8 +57,8 @@ class MpiJob {
   std::unique_ptr<PointToPoint> new_messages(MessageProgress& progress, std::span<const int> ranks) const;
   // Collective: every rank of the group must call this in the same order.
   std::unique_ptr<MessageChannel> new_channel() const;
-  // If the program has started MPI, calls this when the program ends MPI, while MPI still works. The last
-  // function replaces the others.
+  // Calls this when the program ends MPI before this object does, while MPI still works. The function may
+  // destroy this object. The last one replaces the others.
   void before_finalize(std::function<void()> function);
   // How the nodes exchange data and why, as in "TCP between nodes, 128 KiB at once (…)". std::nullopt if
   // there is no communicator of several nodes yet.
@@ -72,7 +72,7 @@ class MpiJob {
     std::function<void()> before_finalize;
 
    private:
-    bool is_own_ = true;  // else the program has started MPI
+    bool is_own_ = true;  // else the program has started MPI, or ends it
     int attribute_ = MPI_KEYVAL_INVALID;
   };
   TransportOptions options(Wire wire) const;

@@ -52,10 +52,10 @@ std::string file_name(const char* path) {
   return slash != nullptr ? slash + 1 : path;
 }
 
-// Of the interpreter or the library that contains it.
-bool is_interpreter(void* address) {
+// Below lines of Python, frames of the interpreter and frames without a name tell nothing.
+bool tells_nothing(void* address) {
   Dl_info info{};
-  if (::dladdr(address, &info) == 0 || info.dli_fname == nullptr) return false;
+  if (::dladdr(address, &info) == 0 || info.dli_fname == nullptr || info.dli_sname == nullptr) return true;
   const auto file = file_name(info.dli_fname);
   return file.starts_with("python") || file.starts_with("libpython");
 }
@@ -141,7 +141,7 @@ std::optional<ThreadSnapshot> ThreadProbe::take(std::chrono::milliseconds patien
   for (const auto& frame : python) snapshot.stack.push_back(frame.text());
   // The handler and the kernel's trampoline come first. The frame after them was interrupted, not called.
   for (int i = 2; i < capture.frame_count; ++i)
-    if (python.empty() || !is_interpreter(capture.frames[i]))
+    if (python.empty() || !tells_nothing(capture.frames[i]))
       snapshot.stack.push_back(describe_frame(capture.frames[i], i > 2));
   return snapshot;
 }

@@ -77,6 +77,34 @@ fs::path mpi_trace_library() {
   return (program_folder() / FARANDOLE_PMPI_LIBRARY).lexically_normal();
 }
 
+fs::path python_folder() {
+  return (program_folder() / FARANDOLE_PYTHON_FOLDER).lexically_normal();
+}
+
+void require_python(const std::string& option) {
+  const auto start = python_folder() / "start/sitecustomize.py";
+  const auto library = (program_folder() / FARANDOLE_C_LIBRARY).lexically_normal();
+  for (const auto& needed : {start, library})
+    if (!fs::is_regular_file(needed))
+      throw UserError(option + " needs " + needed.string() + ", which does not exist. " +
+                      how_to_build("farandole_lib_c", false));
+  if (start.string().find(':') != std::string::npos)
+    throw UserError(option + " cannot put " + start.parent_path().string() +
+                    " on PYTHONPATH: its path contains a colon; install Farandole in another folder");
+}
+
+EnvironmentChanges python_environment(bool trace, bool backend, const Environment& environment) {
+  const auto folder = python_folder();
+  if (!fs::is_directory(folder)) return {};
+  std::string path = folder;
+  if (trace || backend) path = (folder / "start").string() + ":" + path;
+  if (const auto others = text_of(environment, {"PYTHONPATH"}); !others.empty()) path += ":" + others;
+  EnvironmentChanges changes = {{"PYTHONPATH", path}};
+  if (trace) changes.emplace_back("FARANDOLE_TRACE_TORCH", "1");
+  if (backend) changes.emplace_back("FARANDOLE_TORCH_BACKEND", "farandole");
+  return changes;
+}
+
 bool is_statically_linked(const fs::path& program) {
   std::ifstream file(program, std::ios::binary);
   Elf64_Ehdr header{};

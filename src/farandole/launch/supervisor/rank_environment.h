@@ -1,6 +1,6 @@
 // The environment variables that a supervisor sets for its rank: those from which programs of PyTorch
-// learn their ranks, as torchrun sets them, and those that preload the library of pmpi/ for
-// `farandole run --trace-mpi`.
+// learn their ranks, as torchrun sets them, those that let Python find our modules, and those that preload the
+// library of pmpi/ for `farandole run --trace-mpi`.
 // Thread safety: any thread may call this at any time.
 #pragma once
 
@@ -29,6 +29,17 @@ void require_mpi_trace(const std::filesystem::path& program);
 
 // Returns the changes to the program's environment. Libraries that `environment` already preloads stay.
 EnvironmentChanges mpi_trace_environment(const Environment& environment);
+
+// Returns the folder of our Python modules: below the folder of the libraries, both in the build and after an
+// installation.
+std::filesystem::path python_folder();
+
+// Throws: UserError if the modules or the library that they load do not exist.
+void require_python(const std::string& option);
+
+// Python finds our modules if they exist. With `trace` or `backend`, it also runs the sitecustomize that records
+// what the program does with torch, or makes our collectives those of torch.distributed.
+EnvironmentChanges python_environment(bool trace, bool backend, const Environment& environment);
 
 // Returns whether `program` is an ELF file without a dynamic linker; false for scripts and other files.
 bool is_statically_linked(const std::filesystem::path& program);

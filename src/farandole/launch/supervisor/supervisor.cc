@@ -75,6 +75,8 @@ const std::map<std::string, Option>& all_options() {
        {[](const auto& options) { return options.threads > 0 ? std::to_string(options.threads) : ""; },
         [](auto& options, const auto& text) { options.threads = parse_number<int>(text).value_or(0); }}},
       {"trace-mpi", option(&SupervisorOptions::trace_mpi)},
+      {"trace-torch", option(&SupervisorOptions::trace_torch)},
+      {"torch-backend", option(&SupervisorOptions::torch_backend)},
   };
   return all;
 }
@@ -224,8 +226,11 @@ void Supervisor::start() {
   if (options_.trace_mpi) {
     const auto tracing = mpi_trace_environment(&std::getenv);
     changes.insert(changes.end(), tracing.begin(), tracing.end());
-    changes.emplace_back("FARANDOLE_RUN_DIR", options_.run.folder);
   }
+  const auto python = python_environment(options_.trace_torch, options_.torch_backend, &std::getenv);
+  changes.insert(changes.end(), python.begin(), python.end());
+  if (options_.trace_mpi || options_.trace_torch)
+    changes.emplace_back("FARANDOLE_RUN_DIR", options_.run.folder);
   if (std::getenv(stack_signals_variable) == nullptr) changes.emplace_back(stack_signals_variable, "");
   changes.push_back(run_.question());
   // SIGUSR2 requests a trace. It must not end a program that does not handle it, or does not handle it yet.

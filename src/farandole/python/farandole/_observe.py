@@ -133,10 +133,7 @@ class _Bridge(distributed.ProcessGroup):
             return self.group.allreduce(tensors, opts)
         name = f"bucket {phases.buckets}"
         phases.buckets += 1
-        if type(self.group) is distributed.ProcessGroup:
-            work = self.observer.call(_originals["allreduce"], "allreduce", name, self.group, (tensors, opts), {})
-        else:
-            work = self.group.allreduce(tensors, opts)
+        work = self.observer.call(_originals["allreduce"], "allreduce", name, self.group, (tensors, opts), {})
         if tensors[0].device.type == "cpu":
             come = phases.send_gradients()
             work.get_future().add_done_callback(lambda _: come())
@@ -209,7 +206,7 @@ def install(phases):
     make_reducer = distributed.Reducer
 
     def reducer_of(parameters, buckets, limits, group, *arguments, **named):
-        if not phases.running:
+        if group not in observer.groups:
             return make_reducer(parameters, buckets, limits, group, *arguments, **named)
         bridge = _Bridge(group, observer)
         reducer = make_reducer(parameters, buckets, limits, bridge, *arguments, **named)

@@ -69,12 +69,9 @@ class Phases:
             self.core.abort(failure, self.quick.error())
             return False
         self.running = True
-        try:
-            from farandole import _exits
-            _exits.install()
-        except ImportError:
-            atexit.register(self.core.close)
-        atexit.register(self.close)  # before the above
+        from farandole import _exits
+        _exits.install()
+        atexit.register(self.close)  # It comes before that of _exits.
         self.names = {category: self.intern(name) for category, name in _NAMES.items()}
         program = getattr(sys, "orig_argv", None) or [sys.executable, *sys.argv]
         self.tell(program=shlex.join(program), versions={"torch": torch.__version__})
@@ -135,6 +132,7 @@ class Phases:
 
     def begin_backward(self):
         self.begin(BACKWARD)
+        self.backward_begin = self.quick.now()
         if self.batch:
             size, token = self.batch
             self.samples += size
@@ -148,6 +146,9 @@ class Phases:
 
     def end_backward(self):
         self.in_backward = False
+        ours = sys.modules.get("farandole._work")
+        if ours and ours.last_submitted > self.backward_begin:
+            self.sent, self.received = ours.last_submitted, ours.last_completed
         if self.sent:  # DDP waits for the last gradients before backward() returns.
             now = self.quick.now()
             end = now if self.in_flight else min(self.received, now)

@@ -8,7 +8,8 @@ _loaded = set()  # modules whose _Finder is about to call its function
 
 
 def is_rank():
-    """Whether this is a rank's own process: the first of those that the launcher has started which asks this."""
+    """Whether this is a rank's own process: the first one that the launcher has started and that asks this. Ask it
+    where torch is needed, because a Python without torch may start the one that trains."""
     launched = os.environ.get("FARANDOLE_RUN_DIR") or os.environ.get("FARANDOLE_SUPERVISED")
     return bool(launched) and os.environ.setdefault(_PROCESS, str(os.getpid())) == str(os.getpid())
 

@@ -6,6 +6,8 @@ import sys
 
 
 def _act():
+    if not _start.is_rank():
+        return
     try:
         if os.environ.get("FARANDOLE_TRACE_TORCH") == "1":
             import farandole.record  # noqa: F401
@@ -30,8 +32,7 @@ def _run_next():
 
 try:
     from farandole import _start
-    if _start.is_rank():
-        _start.after("torch", _act)
+    _start.after("torch", _act)
 except ImportError:  # Its folder was taken from PYTHONPATH.
     pass
 _run_next()
