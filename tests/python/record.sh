@@ -50,7 +50,7 @@ recorded ddp 2 data\>0 forward\>0 backward\>0 optimizer\>0 wait\>0 evaluation\>0
 grep -q '"global_batch": 64' "$work/ddp/run.json" || fail "run.json: $(<"$work/ddp/run.json")"
 grep -q '"parameters": 1325066' "$work/ddp/run.json" || fail "run.json: $(<"$work/ddp/run.json")"
 options=(--torch-backend farandole)
-recorded accumulate 2 wait\>0 'bucket 0:allreduce' -- 3 --snapshot "$work/snapshot.pt"
+recorded accumulate 2 wait\>0 allreduce:allreduce -- 3 --snapshot "$work/snapshot.pt"
 options=()
 grep -q '"global_batch": 128' "$work/accumulate/run.json" || fail "run.json: $(<"$work/accumulate/run.json")"
 recorded sharded 2 forward\>0 all_gather:all_gather reduce_scatter:reduce_scatter -- "$work/sharded-checkpoint"
