@@ -18,8 +18,8 @@ std::vector<std::size_t> each(const Communicator& communicator, bool any, std::s
 
 }  // namespace
 
-// A reduce_scatter and a gather were slower for 1 MiB (257 to 485 µs, not 230 to 284) and faster for 16 MiB (5.0 to
-// 6.0 ms, not 5.9 to 6.5); an allreduce is simpler.
+// A reduce_scatter and a gather were slower for 1 MiB (257 to 485 µs, not 230 to 284) and faster for 16 MiB
+// (5.0 to 6.0 ms, not 5.9 to 6.5); an allreduce is simpler.
 void reduce(Communicator& communicator, ScratchBuffer& scratch, std::string_view name, void* data,
             std::size_t count, DType dtype, ReduceOp op, int root) {
   check_root(root, communicator.size);

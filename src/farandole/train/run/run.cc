@@ -228,8 +228,7 @@ std::int64_t Run::Parts::samples_per_step() {
   const auto known = batch * session.size() * passes_per_step();
   if (options.global_batch == 0) {
     options.global_batch = known;
-    if (directory)
-      directory->add([&](RunFacts& facts) { facts.global_batch = static_cast<double>(known); });
+    if (directory) directory->add([&](RunFacts& facts) { facts.global_batch = static_cast<double>(known); });
   }
   return known;
 }
