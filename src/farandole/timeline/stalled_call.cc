@@ -87,7 +87,7 @@ std::optional<StalledCall> find_stalled_call(std::span<const RankProgress> ranks
 
 std::string describe_collective(std::string_view operation, std::uint32_t sequence, std::string_view name) {
   return name.empty() || name == operation ? fmt::format("{} #{}", operation, sequence)
-                      : fmt::format("{} #{} '{}'", operation, sequence, name);
+                                           : fmt::format("{} #{} '{}'", operation, sequence, name);
 }
 
 }  // namespace farandole

@@ -83,6 +83,7 @@ TEST(StallText, NamesTheLineOfPython) {
 }
 
 TEST(StallText, NamesDifferentCollectives) {
+  EXPECT_EQ(describe_call(call(1, 4, true, "broadcast", "broadcast")), "broadcast #4");
   auto sized = call(1, 4, true, "");
   sized.bytes = 256;
   auto larger = sized;
