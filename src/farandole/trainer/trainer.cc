@@ -11,8 +11,8 @@
 #include "farandole/base/log.h"
 #include "farandole/base/text/json.h"
 #include "farandole/base/text/phrases.h"
-#include "farandole/train/replica_check.h"
 #include "farandole/job/run/run_directory.h"
+#include "farandole/train/replica_check.h"
 #include "farandole/train/session_internals.h"
 #include "farandole/train/torch_optimizers.h"
 

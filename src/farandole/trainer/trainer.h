@@ -15,10 +15,10 @@
 #include <vector>
 
 #include "farandole/base/error.h"
+#include "farandole/job/run/run_directory.h"
 #include "farandole/train/distributed_optimizer.h"
 #include "farandole/train/learning_rate.h"
 #include "farandole/train/precision.h"
-#include "farandole/job/run/run_directory.h"
 #include "farandole/train/run/run_state.h"
 #include "farandole/train/session.h"
 #include "farandole/trainer/loop_options.h"

@@ -15,12 +15,12 @@
 #include <vector>
 
 #include "farandole/checkpoint/snapshot.h"
-#include "farandole/train/run/checkpoint_schedule.h"
 #include "farandole/job/run/metrics_log.h"
-#include "farandole/train/run/prometheus_textfile.h"
 #include "farandole/job/run/resource_usage.h"
-#include "farandole/train/run/run_checkpoints.h"
 #include "farandole/job/run/run_directory.h"
+#include "farandole/train/run/checkpoint_schedule.h"
+#include "farandole/train/run/prometheus_textfile.h"
+#include "farandole/train/run/run_checkpoints.h"
 #include "farandole/train/run/tensorboard_writer.h"
 #include "farandole/train/run/training_state.h"
 #include "farandole/train/session.h"
