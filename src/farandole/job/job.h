@@ -23,7 +23,7 @@
 
 namespace farandole {
 
-struct CollectiveLaunches;
+class CollectiveLaunches;
 
 // An error that all ranks know (Job::together), so that the job can end normally.
 class AgreedError : public Error {
