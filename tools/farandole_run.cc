@@ -25,7 +25,7 @@ constexpr const char* usage =
     "Examples:\n"
     "  $ farandole run -n 4 -- ./program\n"
     "  $ farandole run -n 4 --run-dir RUN --trace-mpi -- ./program\n"
-    "  $ farandole run -n 4 --run-dir RUN --trace-torch -- python train.py\n";
+    "  $ farandole run -n 4 --run-dir RUN --trace-torch -- python3 train.py\n";
 
 farandole::Starter starter_of(const std::string& name) {
   if (name == "srun") return farandole::Starter::srun;

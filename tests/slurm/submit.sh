@@ -33,6 +33,8 @@ farandole status --watch 'my run' >watched 2>&1 &
 watch=$!
 trained() { grep -q '"step":[1-9][0-9]' "my run/metrics.jsonl" 2>/dev/null; }
 until_true 60 trained
+seen_running() { grep -qE 'running, step [0-9]+' watched; }
+until_true 60 seen_running  # 120 steps take 12 s, and status looks once a second
 scancel --batch --signal=USR1 "$job"
 is_completed() { [[ $(state) == COMPLETED ]]; }
 

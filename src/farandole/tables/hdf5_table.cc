@@ -17,9 +17,11 @@
 namespace farandole {
 namespace {
 
-// The type in which values reach the reader. Integers that DType lacks are widened.
+// The type in which values reach the reader. Integers that DType lacks are widened, and short ones, because
+// losses take classes as int64.
 DType memory_type(const Hdf5Dataset& data) {
-  if (data.dtype()) return *data.dtype();
+  const auto stored = data.dtype();
+  if (stored && *stored != DType::int8 && *stored != DType::int16) return *stored;
   return data.kind() == Hdf5Dataset::Kind::integer ? DType::int64 : DType::float64;
 }
 

@@ -17,7 +17,7 @@ deadlocks() {
 ended="rank 0 waits in allreduce #[0-9]+ 'bucket 0' of the gradients of step 13, rank 1 has ended its (training|session) after 12 steps.*: rank 1 has made 1 step fewer; $remedy"
 deadlocks batches "$ended"
 deadlocks compressed "$ended"
-deadlocks validation "rank 0 waits in allreduce #[0-9]+ 'allreduce' after 12 steps, rank 1 waits in allreduce #[0-9]+ 'bucket 0' of the gradients of step 13: rank 0 calls it alone; .*$remedy"
+deadlocks validation "rank 0 waits in allreduce #[0-9]+ after 12 steps, rank 1 waits in allreduce #[0-9]+ 'bucket 0' of the gradients of step 13: rank 0 calls it alone; .*$remedy"
 # With a recorder, the ranks also meet at the end.
 FARANDOLE_RUN_DIR=$PWD/run deadlocks batches "$ended"
 timeout 110 "$bin/farandole" run -n 2 -- "$bin/deadlocking" joined >out 2>err || fail "joined: $(<err)"
