@@ -1,14 +1,35 @@
-"""expect_run.py REPORT.json STEPS SHARE WORD...: the report has so many steps, phases cover at least this share of the
-time, and each WORD is a collective with a rank-to-rank wait, or PHASE>0 a phase that takes time."""
+"""expect_run.py REPORT.json RUN STEPS SHARE WORD...: the report has so many steps, phases cover at least this share of each
+rank's median step, and each WORD is a collective with a rank-to-rank wait, or PHASE>0 a phase that takes time.
+The median, because on a busy machine a thread may lose its core between two phases."""
+import collections
+import gzip
 import json
+import statistics
 import sys
 
-report, steps, share, *words = sys.argv[1:]
+
+def covered(step, phases):
+    begin, end = step["ts"], step["ts"] + step["dur"]
+    done = total = begin
+    for phase in phases:  # by their begin
+        left, right = max(phase["ts"], done), min(phase["ts"] + phase["dur"], end)
+        if right > left:
+            total, done = total + right - left, right
+    return (total - begin) / step["dur"]
+
+
+report, folder, steps, share, *words = sys.argv[1:]
 (run,) = json.load(open(report))["runs"]
 counted = run["steps"] + run["warmup_steps"]
 assert counted == int(steps), f"{counted} steps, not {steps}"
-covered = 1 - run["phases"]["other"]
-assert covered >= float(share), f"phases cover {covered:.3f} of the time, less than {share}: {run['phases']}"
+spans = collections.defaultdict(list)
+for event in json.load(gzip.open(f"{folder}/timeline.json.gz"))["traceEvents"]:
+    if event["ph"] == "X" and event["tid"] % 1000 == 0 and event["dur"] > 0:
+        spans[event["pid"], event["cat"] == "step"].append(event)
+for pid in range(1, run["ranks"] + 1):
+    phases = sorted((one for one in spans[pid, False] if one["cat"] != "other"), key=lambda one: one["ts"])
+    shares = [covered(step, phases) for step in spans[pid, True]]
+    assert statistics.median(shares) >= float(share), f"phases cover {shares} of the steps of process {pid}"
 collectives = [f"{one['name']}:{one['operation']}" for one in run["communication"].get("collectives", [])]
 for word in words:
     if word.endswith(">0"):

@@ -33,8 +33,7 @@ done
 export PYTHONPATH=$PYTHONPATH:$work/missing
 
 # recorded NAME RANKS WORD... -- ARGUMENT...: records the program, and compares the report with what the program says. Adds
-# the options in `options`. On a quiet machine, phases cover more than 95 % of each training (FARANDOLE_TEST_COVERED=0.95). On a
-# busy one, the threads also wait for a core between phases.
+# the options in `options`.
 options=()
 recorded() {
   local name=$1 ranks=$2 words=()
@@ -45,7 +44,7 @@ recorded() {
   local steps=$(sed -n 's/^steps \([0-9]*\).*/\1/p' "$work/out")
   [[ -s $work/$name/timeline.json.gz ]] || fail "$name: no merged timeline"
   expect 0 "$farandole" analyze "$work/$name" --format json -o "$work/$name.json"
-  expect 0 "$python" "$here/expect_run.py" "$work/$name.json" "${steps:-none}" "${FARANDOLE_TEST_COVERED:-0.8}" "${words[@]}"
+  expect 0 "$python" "$here/expect_run.py" "$work/$name.json" "$work/$name" "${steps:-none}" 0.95 "${words[@]}"
 }
 recorded ddp 2 data\>0 forward\>0 backward\>0 optimizer\>0 wait\>0 evaluation\>0 checkpoint\>0 'bucket 0:allreduce' buffers:broadcast -- "$work/model.pt"
 grep -q '"global_batch": 64' "$work/ddp/run.json" || fail "run.json: $(<"$work/ddp/run.json")"

@@ -142,7 +142,8 @@ class Hdf5Table final : public DataTable {
     }
     columns_.push_back(std::move(column));
     data_.push_back({std::move(data), std::nullopt});
-    if (const auto offset = data_.back().data.offset())
+    const bool as_stored = data_.back().data.dtype() == columns_.back().dtype;
+    if (const auto offset = data_.back().data.offset(); offset && as_stored)
       data_.back().rows.emplace(fd_.get(), *offset, columns_.back().row_bytes(), source_);
   }
 
