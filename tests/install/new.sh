@@ -19,7 +19,8 @@ saved() { [[ $(newest "$run") ]]; }
 run runs/net 2 || fail "the training"
 grep -qE '^epoch 2: accuracy (0\.[5-9]|1)' out || fail "nothing is learned"
 [[ -s runs/net/metrics.jsonl && -s runs/net/run.json ]] || fail "the files of the run"
-farandole analyze runs/net >out 2>err && ! grep -q unknown out || fail "the analysis"
+# On a busy machine, no phase may explain why a rank is late; all else is known.
+farandole analyze runs/net >out 2>err && ! sed '/^Where the time goes/q' out | grep unknown || fail "the analysis"
 
 run=runs/killed
 start $run 2
