@@ -105,8 +105,8 @@ int fdl_log(int64_t step, int64_t epoch, const char* values);
  * are ranks of the job; NULL: all. Ranks that have the same list call this in the same order. */
 int fdl_observe(const int* ranks, int count, void** observed);
 void fdl_observe_end(void* observed);
-/* This rank enters a collective: the number of the call. `operation` as "allreduce", which must stay valid. Calls
- * may overlap. With `waits` 1, this thread does nothing else until it leaves. */
+/* This rank enters a collective: the number of the call. `operation` as "allreduce". Calls may
+ * overlap. With `waits` 1, this thread does nothing else until it leaves. */
 int64_t fdl_enter(void* observed, const char* operation, const char* name, size_t bytes, int waits);
 void fdl_leave(void* observed, int64_t call);
 

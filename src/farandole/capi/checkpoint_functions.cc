@@ -44,9 +44,9 @@ int fdl_checkpoint_add(void* checkpoint, const char* path, int dtype, int dimens
                        const void* data) {
   return attempt([&] {
     auto& snapshot = capi::checkpoint_of(checkpoint);
-    if (dtype < FDL_FLOAT16 || dtype > FDL_INT16)
-      throw UserError(std::string(path) + " has no element type of fdl_dtype");
-    Array array{path, static_cast<DType>(dtype), {shape, shape + dimensions}, {}};
+    const auto type = capi::dtype_of(dtype);
+    if (!type) throw UserError(std::string(path) + " has no element type of fdl_dtype");
+    Array array{path, *type, {shape, shape + dimensions}, {}};
     if (path[0] != '/' || std::ranges::any_of(array.shape, [](auto size) { return size < 0; }))
       throw UserError(std::string("the array ") + path +
                       " needs a path that begins with / and sizes of 0 or more");

@@ -21,10 +21,9 @@ GroupHandle& of(void* group) {
   return *static_cast<GroupHandle*>(group);
 }
 
-DType dtype_of(int number) {
-  if (number < FDL_FLOAT16 || number > FDL_INT16)
-    throw UserError("there is no element type " + std::to_string(number) + "; use one of fdl_dtype");
-  return static_cast<DType>(number);
+DType need_dtype(int number) {
+  if (const auto dtype = dtype_of(number)) return *dtype;
+  throw UserError("there is no element type " + std::to_string(number) + "; use one of fdl_dtype");
 }
 
 ReduceOp op_of(int number, DType dtype) {
@@ -94,7 +93,7 @@ int fdl_group_size(void* group) {
 int fdl_allreduce(void* group, const char* name, void* data, size_t count, int dtype, int op,
                   int64_t* ticket) {
   return attempt([&] {
-    const auto type = capi::dtype_of(dtype);
+    const auto type = capi::need_dtype(dtype);
     const auto reduction = capi::op_of(op, type);
     capi::begin(capi::of(group), name, ticket, [=](Communicator& ranks, std::string_view text) {
       ranks.allreduce(text, data, count, type, reduction);
@@ -106,7 +105,7 @@ int fdl_reduce(void* group, const char* name, void* data, size_t count, int dtyp
                int64_t* ticket) {
   return attempt([&] {
     auto& own = capi::of(group);
-    const auto type = capi::dtype_of(dtype);
+    const auto type = capi::need_dtype(dtype);
     const auto reduction = capi::op_of(op, type);
     check_root(root, own.queue.communicator().size);
     capi::begin(own, name, ticket, [=, &own](Communicator& ranks, std::string_view text) {
@@ -161,7 +160,7 @@ int fdl_reduce_scatter(void* group, const char* name, const void* in, void* out,
                        const size_t* count_by_rank, int dtype, int op, int64_t* ticket) {
   return attempt([&] {
     auto& own = capi::of(group);
-    const auto type = capi::dtype_of(dtype);
+    const auto type = capi::need_dtype(dtype);
     const auto reduction = capi::op_of(op, type);
     capi::begin(
         own, name, ticket,

@@ -3,14 +3,10 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
-#include <fmt/format.h>
-#include <optional>
-#include <unistd.h>
-#include <utility>
+#include <pthread.h>
 
 #include "farandole/base/error.h"
 #include "farandole/base/log.h"
-#include "farandole/base/process/cores.h"
 #include "farandole/base/run/run_files.h"
 #include "farandole/base/version.h"
 #include "farandole/capi.h"
@@ -26,12 +22,22 @@ thread_local std::string error_text;
 
 // A pointer, because a process that ends without fdl_close() must not destroy the job while threads use it.
 std::atomic<ProcessJob*> current{nullptr};
-// A forked child has none of the threads and must not use the connections.
-std::atomic<pid_t> process{0};
+bool was_forked = false;  // from a rank
 
 std::chrono::nanoseconds time_to_spin(const RankLayout& layout) {
   return layout.node_cores >= 2 * layout.local_size ? std::chrono::microseconds(50)
                                                     : std::chrono::nanoseconds{};
+}
+
+// A forked child has none of the threads and must not use the connections.
+void leave_in_child() {
+  if (current.exchange(nullptr) != nullptr) was_forked = true;
+}
+
+const RankLayout& layout() {
+  static const RankLayout alone;
+  const auto* const own = running();
+  return own == nullptr ? alone : own->job.layout();
 }
 
 }  // namespace
@@ -41,13 +47,17 @@ ProcessJob::ProcessJob() : tickets(std::make_shared<Tickets>(time_to_spin(job.la
 ProcessJob::~ProcessJob() = default;
 
 ProcessJob* running() {
-  auto* const job = current.load(std::memory_order_acquire);
-  return job != nullptr && process.load(std::memory_order_relaxed) == ::getpid() ? job : nullptr;
+  return current.load(std::memory_order_acquire);
 }
 
 ProcessJob& need_job() {
   if (auto* const job = running(); job != nullptr) return *job;
   throw UserError("Farandole does not run in this process; call fdl_init() first");
+}
+
+std::optional<DType> dtype_of(int number) {
+  if (number < FDL_FLOAT16 || number > FDL_INT16) return std::nullopt;
+  return static_cast<DType>(number);
 }
 
 int result_of(const std::exception_ptr& error) {
@@ -69,7 +79,7 @@ namespace {
 
 void start() {
   if (running() != nullptr) return;
-  if (current != nullptr)
+  if (was_forked)
     throw UserError(
         "a process that was forked from a rank cannot be a rank itself; call fdl_init() in the parent only");
   set_up_log();
@@ -82,7 +92,8 @@ void start() {
   if (const auto folder = run_dir_of_environment(); !folder.empty())
     job.start_recording({.run_dir = folder, .gpu_activity = gpu_steps},
                         gpu_of_rank(job.layout().local_rank, std::getenv("CUDA_VISIBLE_DEVICES")));
-  process = ::getpid();
+  static const bool watches_forks = ::pthread_atfork(nullptr, nullptr, leave_in_child) == 0;
+  if (!watches_forks) throw Error("pthread_atfork() failed: there is no memory left");
   current = fresh.release();
 }
 
@@ -136,20 +147,19 @@ void fdl_abort(int code, const char* message) {
 }
 
 int fdl_rank() {
-  return capi::running() == nullptr ? 0 : capi::running()->job.layout().rank;
+  return capi::layout().rank;
 }
 int fdl_size() {
-  return capi::running() == nullptr ? 1 : capi::running()->job.layout().size;
+  return capi::layout().size;
 }
 int fdl_local_rank() {
-  return capi::running() == nullptr ? 0 : capi::running()->job.layout().local_rank;
+  return capi::layout().local_rank;
 }
 int fdl_local_size() {
-  return capi::running() == nullptr ? 1 : capi::running()->job.layout().local_size;
+  return capi::layout().local_size;
 }
 const char* fdl_host(int rank) {
-  if (capi::running() == nullptr) return "";
-  const auto& hosts = capi::running()->job.layout().hosts;
+  const auto& hosts = capi::layout().hosts;
   const auto index = static_cast<std::size_t>(rank);
   return index < hosts.size() ? hosts[index].c_str() : "";
 }

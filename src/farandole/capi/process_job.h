@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "farandole/base/dtype.h"
 #include "farandole/comm/queue/point_to_point.h"
 #include "farandole/comm/queue/tickets.h"
 #include "farandole/job/job.h"
@@ -38,6 +39,9 @@ struct ProcessJob {
 ProcessJob* running();
 // Throws: UserError outside of them.
 ProcessJob& need_job();
+
+// Of fdl_dtype; std::nullopt for other numbers.
+std::optional<DType> dtype_of(int number);
 
 // Keeps what fdl_error() says on this thread, and returns the exit code. Null is success.
 int result_of(const std::exception_ptr& error);

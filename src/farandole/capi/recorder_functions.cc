@@ -6,13 +6,13 @@
 #include <mutex>
 #include <optional>
 #include <set>
-#include <type_traits>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "farandole/base/clock.h"
 #include "farandole/base/error.h"
+#include "farandole/base/run/run_json.h"
 #include "farandole/base/text/json.h"
 #include "farandole/capi.h"
 #include "farandole/capi/process_job.h"
@@ -173,27 +173,6 @@ Json parse_object(const char* text) {
   return object;
 }
 
-void take_facts(const Json& given, RunFacts& facts) {
-  const auto text = [&](const char* name, std::optional<std::string>& fact) {
-    if (const auto found = given.find(name); found != given.end() && found->is_string())
-      fact = found->get<std::string>();
-  };
-  const auto number = [&](const char* name, auto& fact) {
-    using Number = typename std::remove_reference_t<decltype(fact)>::value_type;
-    if (const auto found = given.find(name); found != given.end() && found->is_number())
-      fact = found->get<Number>();
-  };
-  text("program", facts.program);
-  text("device", facts.device);
-  number("parameters", facts.parameters);
-  number("total_steps", facts.total_steps);
-  number("global_batch", facts.global_batch);
-  number("threads", facts.threads);
-  if (const auto versions = given.find("versions"); versions != given.end() && versions->is_object())
-    for (const auto& [library, version] : versions->items())
-      if (version.is_string()) facts.versions[library] = version.get<std::string>();
-}
-
 RunFacts facts_of(Job& job) {
   RunFacts facts;
   facts.ranks = job.layout().size;
@@ -216,10 +195,11 @@ int fdl_run_facts(const char* facts) {
     auto& own = capi::need_job();
     const auto given = capi::parse_object(facts);
     if (own.job.layout().rank != 0 || own.job.recorded().empty()) return;
-    if (own.directory) return own.directory->add([&](RunFacts& known) { capi::take_facts(given, known); });
+    if (own.directory)
+      return own.directory->add([&](RunFacts& known) { take_run_facts(given, "the facts", known); });
     own.directory.emplace(own.job.recorded(), own.job.earlier_progress());
     auto known = capi::facts_of(own.job);
-    capi::take_facts(given, known);
+    take_run_facts(given, "the facts", known);
     own.directory->started(std::move(known), 0);
   });
 }

@@ -33,6 +33,13 @@ Buffer private_memory(std::size_t bytes) {
   return Buffer(memory, [](std::byte* data) { ::operator delete[](data, alignment); });
 }
 
+void broadcast_text(Communicator& ranks, std::string& text, int root) {
+  std::uint64_t length = text.size();
+  ranks.broadcast("length of text", &length, sizeof length, root);
+  text.resize(length);
+  ranks.broadcast("text", text.data(), length, root);
+}
+
 void Communicator::barrier(std::string_view name) {
   std::uint8_t token = 0;
   allreduce(name, &token, 1, DType::uint8, ReduceOp::max);

@@ -11,6 +11,7 @@
 #include <memory>
 #include <numeric>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "farandole/base/dtype.h"
@@ -100,6 +101,10 @@ class Communicator {
   // Returns when every rank has called it.
   void barrier(std::string_view name = "barrier");
 };
+
+// Every rank gets the root's text.
+// Collective: every rank of the group must call this in the same order.
+void broadcast_text(Communicator& ranks, std::string& text, int root);
 
 // The communicator of a single rank. Its collectives only copy memory.
 class SoloCommunicator : public Communicator, private NonblockingAllreduce {

@@ -200,13 +200,6 @@ void Job::take_lease(const std::filesystem::path& run_dir) {
   });
 }
 
-void Job::broadcast(std::string& text, int root) {
-  auto size = static_cast<std::uint64_t>(text.size());
-  communicator().broadcast("size of the text", &size, sizeof size, root);
-  text.resize(size);
-  communicator().broadcast("text", text.data(), text.size(), root);
-}
-
 void Job::together(const std::function<void()>& work) {
   std::string message;
   int code = 0;
@@ -224,7 +217,7 @@ void Job::together(const std::function<void()>& work) {
   communicator().allreduce("agreement", &first, 1, DType::int32, ReduceOp::min);
   if (first == size) return;
   communicator().broadcast("exit code", &code, sizeof code, first);
-  broadcast(message, first);
+  broadcast_text(communicator(), message, first);
   // Ranks that have joined do not know about the error, so the job cannot end normally.
   if (joining() && communicator().active() < size) throw Error(message, static_cast<ExitCode>(code));
   throw AgreedError(message, static_cast<ExitCode>(code), first);

@@ -132,7 +132,6 @@ class Job {
   // Throws: if `work` throws on some ranks, every rank throws the error of the lowest of them.
   // Collective: every rank of the job must call this in the same order.
   void together(const std::function<void()>& work);
-  void broadcast(std::string& text, int root);
 
   // As Session::start_recording(). `gpu` is the GPU whose counters are recorded, as for GpuCounters::open().
   // Collective: every rank of the job must call this in the same order.

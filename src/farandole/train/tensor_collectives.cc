@@ -241,10 +241,7 @@ void TensorCollectives::broadcast(torch::nn::Module& module, int root) {
 }
 
 void TensorCollectives::broadcast(std::string& text, int root) {
-  std::uint64_t length = text.size();
-  internals_->communicator->broadcast("length of text", &length, sizeof length, root);
-  text.resize(length);
-  internals_->communicator->broadcast("text", text.data(), length, root);
+  broadcast_text(*internals_->communicator, text, root);
 }
 
 void TensorCollectives::broadcast(torch::optim::Optimizer& optimizer) {

@@ -47,6 +47,7 @@ class FactsReader {
     const auto* value = find(key);
     if (value == nullptr) return;
     if (!value->is_array()) return wrong(key, "a list of texts");
+    target.clear();
     for (const auto& entry : *value) target.push_back(entry.is_string() ? entry.get<std::string>() : "");
   }
 
@@ -90,6 +91,11 @@ RunFacts read_run_facts(const std::filesystem::path& run_json) {
     return facts;
   }
   facts.found = true;
+  take_run_facts(object, where, facts);
+  return facts;
+}
+
+void take_run_facts(const Json& object, const std::string& where, RunFacts& facts) {
   FactsReader reader(object, where, facts.warnings);
   reader.count("ranks", facts.ranks);
   reader.texts("hosts", facts.hosts);
@@ -118,7 +124,6 @@ RunFacts read_run_facts(const std::filesystem::path& run_json) {
     facts.config = config->dump();
     FactsReader(*config, where, facts.warnings).text("compression", facts.compression);
   }
-  return facts;
 }
 
 void write_run_facts(const std::filesystem::path& run_json, const RunFacts& facts) {

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include <nlohmann/json_fwd.hpp>
+
 namespace farandole {
 
 // A field is empty if run.json does not contain it, or contains it with another type, which causes a warning.
@@ -37,6 +39,9 @@ struct RunFacts {
 
 // Unknown fields are ignored. Never throws because of the contents of the file.
 RunFacts read_run_facts(const std::filesystem::path& run_json);
+
+// Takes the fields that the object has, as read_run_facts() does. `where` begins the warnings.
+void take_run_facts(const nlohmann::ordered_json& object, const std::string& where, RunFacts& facts);
 
 // Writes the fields that have a value, atomically.
 // Throws: Error if the file cannot be written.

@@ -15,7 +15,6 @@ from farandole._work import DONE, Work, Works
 
 # Older versions of torch do not say whether a call is asynchronous; a Work that is waited for at once costs little.
 TELLS_ASYNC = hasattr(dist.AllreduceOptions(), "asyncOp")
-_names = {}  # of functions, which must stay valid for fdl_enter()
 
 
 class BaseGroup(dist.ProcessGroup):
@@ -158,7 +157,7 @@ class BaseGroup(dist.ProcessGroup):
 
     def _on_gpu(self, function, tensor, *arguments):
         gpu = self._nccl()
-        name = _names.setdefault(function, function.strip("_").encode())
+        name = function.strip("_").encode()
         call = quick.enter(self._observed, name, name, bytes_of(tensor), 0)
         try:
             return getattr(gpu, function)(*arguments)

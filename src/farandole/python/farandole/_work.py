@@ -31,7 +31,18 @@ class Future(torch.futures.Future):
         return super().then(callback)
 
 
-class Work(_TorchWork):
+class _BaseWork(_TorchWork):
+    def result(self):
+        return self._result
+
+    def synchronize(self):
+        self.wait()
+
+    def block_current_stream(self):
+        self.wait()
+
+
+class Work(_BaseWork):
     """`result` is for the future. `keep` holds what the call reads and writes. `finish` follows its success."""
 
     def __init__(self, ticket, result, keep=None, finish=None):
@@ -108,15 +119,6 @@ class Work(_TorchWork):
     def exception(self):
         return self._error
 
-    def result(self):
-        return self._result
-
-    def synchronize(self):
-        self.wait()
-
-    def block_current_stream(self):
-        self.wait()
-
     def source_rank(self):
         return self.sender.value
 
@@ -142,7 +144,7 @@ class _Abandoned:
                 self._finish()
 
 
-class Works(_TorchWork):
+class Works(_BaseWork):
     """Several as one."""
 
     def __init__(self, works, result):
@@ -167,15 +169,6 @@ class Works(_TorchWork):
 
     def exception(self):
         return next((work.exception() for work in self._works if work.exception()), None)
-
-    def result(self):
-        return self._result
-
-    def synchronize(self):
-        self.wait()
-
-    def block_current_stream(self):
-        self.wait()
 
 
 def together(works, result):

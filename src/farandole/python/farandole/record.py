@@ -61,8 +61,8 @@ def log(epoch=None, **values):
 
 
 def stopping():
-    """Whether the program should save and end with exit code 75: on any rank after SIGTERM or SIGUSR1, or shortly
-    before the end of the job's time. Collective: all ranks call it, for example after each step."""
+    """Whether the program should save and end with exit code 75: on any rank after SIGTERM or SIGUSR1.
+    Collective: all ranks call it, for example after each step."""
     if not _running():
         return False
     answer = ctypes.c_int()
