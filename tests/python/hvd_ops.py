@@ -291,6 +291,8 @@ def differ(part):
         handles = [hvd.allreduce_async(torch.ones(4), name=name) for name in (("a", "b") if first else ("b", "a"))]
         for handle in handles:
             hvd.synchronize(handle)
+    elif part == "type":
+        hvd.broadcast(torch.ones(3, dtype=torch.int32 if first else torch.float32), 0)
     elif part == "rows":
         hvd.allgather(torch.ones(2, 3 if first else 4), name="logits")
     else:
@@ -300,7 +302,7 @@ def differ(part):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("part", choices=["everything", "order", "rows", "join"])
+    parser.add_argument("part", choices=["everything", "order", "rows", "type", "join"])
     parser.add_argument("--seed", type=int, required=True)
     options = parser.parse_args()
     torch.set_num_threads(1)

@@ -18,7 +18,7 @@ for ranks in 2 3 4; do
   expect 0 job $ranks everything
   [[ $(grep -c '^equal$' "$work/out") == "$ranks" ]] || fail "$ranks ranks: $(<"$work/out")"
 done
-for part in order rows join; do
+for part in order rows type join; do
   expect 64 job 2 "$part"
   says err 'the ranks make different calls of the same collective'
 done

@@ -287,6 +287,8 @@ def _broadcast(output, root_rank, name, process_set, waits=False):
         raise ValueError(f"root_rank={root_rank} is not in the process set {process_set.ranks}; pass a rank of the job")
     options = _options(c10d.BroadcastOptions, waits)
     options.rootRank = process_set.ranks.index(root_rank)
+    if output.dtype != torch.float32:  # Ranks compare names and bytes, not types.
+        name = f"{name or 'broadcast'} of {str(output.dtype)[6:]}"
     return Handle([named(process_set, name, "broadcast", [output], options)], lambda: output)
 
 
