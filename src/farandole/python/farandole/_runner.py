@@ -4,6 +4,7 @@ Any thread may call run(). Importing this starts nothing.
 """
 import codecs
 import io
+import linecache
 import os
 import pickle
 import re
@@ -14,17 +15,20 @@ import sys
 import tempfile
 import threading
 import time
+import types
 
 _PATIENCE = 10  # seconds, in which the ranks may end by themselves before they are told again
-_CUSTOM = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
-           "FARANDOLE_RUN_DIR", "FARANDOLE_RANK_PROCESS")  # what the driver may have set for a trial without ranks
+_OF_TRIALS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
+              "FARANDOLE_RUN_DIR", "FARANDOLE_RANK_PROCESS")  # The driver may have set them for a trial without ranks.
 # Lets the ranks end with the driver, however it ends. Python cannot do this safely between fork and exec.
 _WITH_DRIVER = """import ctypes, os, sys
 ctypes.CDLL(None).prctl(1, 15)
 os.getppid() == int(sys.argv[1]) or sys.exit(143)
 os.execv(sys.argv[2], sys.argv[2:])"""
-# The launcher's lines, and what a rank says for its log. The exception of run() has both.
-_HELD = re.compile(rb"(\[\d+ [\d:.]+\] )?farandole( run: |: (rank \d+ on \S+: )?the function )")
+# Lines of the launcher, of ranks whose function has ended, and of the watchdog about a rank that is gone. The exception
+# of run() says all this.
+_HELD = re.compile(rb"(\[\d+ [\d:.]+\] )?farandole( run: |: (rank \d+ on \S+: )?the function |"
+                   rb": \[rank \d+\] rank \d+ \(.*\) (was killed|ended) )")
 _FIRST = re.compile(r"rank (\d+) \(host (\S+)\) failed first: ([^;]*)")
 
 
@@ -61,8 +65,8 @@ def run(function, args=(), kwargs=None, ranks=1, *, run_dir=None, environment=No
     try:
         with open(os.path.join(call, "payload"), "wb") as file:
             path = [os.path.abspath(entry) for entry in sys.path]
-            pickle.dump({"path": path, "values": values}, file)
-            cloudpickle.dump((function, tuple(args), dict(kwargs or {})), file)
+            pickle.dump({"path": path, "values": values, "source": _source_of(function)}, file)
+            _pickler_of(cloudpickle)(file).dump((function, tuple(args), dict(kwargs or {})))
         command = [find_program(), "run", "-n", str(ranks), "--oversubscribe", "--run-dir", run_dir]
         command += ["--local"] * local + ["--prefix"] * timestamps + ["--trace-torch"] * trace
         command += ["--", sys.executable or "python3", "-m", "farandole._worker", call]
@@ -85,6 +89,28 @@ def pickler():
     return cloudpickle
 
 
+def code_of_file(file, *arguments):
+    return types.CodeType(*arguments).replace(co_filename=file)
+
+
+def _pickler_of(cloudpickle):
+    class Pickler(cloudpickle.CloudPickler):
+        """Keeps the names of source files, which newer versions of cloudpickle leave out. Tracebacks need them."""
+
+        def reducer_override(self, value):
+            if type(value) is types.CodeType:
+                return code_of_file, (value.co_filename, *self.dispatch_table[types.CodeType](value)[1])
+            return super().reducer_override(value)
+
+    return Pickler
+
+
+def _source_of(function):
+    """The file of the function and its lines, which exist only here if it was written in a notebook."""
+    file = getattr(getattr(function, "__code__", None), "co_filename", "")
+    return file, linecache.getlines(file)
+
+
 def find_program():
     """The path of the program `farandole`."""
     beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), *[".."] * 4, "bin", "farandole")
@@ -104,6 +130,8 @@ def _folder(path):
 def _make(function, folder):
     try:
         return function()
+    except FileExistsError:
+        raise
     except OSError as error:
         raise RuntimeError(f"the run directory {folder} cannot be made: {error.strerror}; name another folder for "
                            "the records of runs in FARANDOLE_RUNS") from None
@@ -124,7 +152,7 @@ def _new_run():
 
 
 def _environment(call, more):
-    environment = {name: value for name, value in os.environ.items() if name not in _CUSTOM}
+    environment = {name: value for name, value in os.environ.items() if name not in _OF_TRIALS}
     environment.update({name: str(value) for name, value in (more or {}).items()})
     # If the driver is killed, the launcher ends the ranks and removes the folder.
     environment["FARANDOLE_LAUNCHED_BY"] = f"{os.getpid()}:{call}"
@@ -152,6 +180,8 @@ def _launch(command, environment, stdout, stderr):
         finally:
             for pump in pumps:
                 pump.join(_PATIENCE)  # A process that a rank has left behind may hold the pipe.
+        if code == 0:
+            err.write(b"".join(said))
     return code, [line.decode(errors="replace").rstrip() for line in said]
 
 
@@ -188,7 +218,7 @@ class _Sink:
 
     def __init__(self, to, own):
         self.opened = isinstance(to, (str, os.PathLike))
-        self.stream = open(to, "wb") if self.opened else own if to is None else to
+        self.stream = open(to, "ab") if self.opened else own if to is None else to
         self.text = not isinstance(self.stream, (io.RawIOBase, io.BufferedIOBase)) and \
             "b" not in str(getattr(self.stream, "mode", ""))
         self.decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -221,16 +251,14 @@ class _Sink:
 
 def _values(call, run_dir, ranks, values, code, said):
     failures = [_load(os.path.join(call, name)) for name in os.listdir(call) if name.startswith("failure-")]
-    if failures:
-        first = min(failures, key=lambda failure: (failure["lost"], failure["time"]))
-        text = f"rank {first['rank']} on {first['host']}: {first['text']}"
-        if first["traceback"]:
-            text += f"\n\n{first['traceback'].rstrip()}\n"
-        raise RankError(text, first["rank"], first["traceback"], first["code"])
+    failure = min(failures, key=lambda failure: (failure["lost"], failure["time"]), default=None)
+    if failure and not (failure["lost"] and _FIRST.search("\n".join(said))):
+        text = f"rank {failure['rank']} on {failure['host']}: {failure['text']}"
+        if failure["traceback"]:
+            text += f"\n\n{failure['traceback']}"
+        raise RankError(text, failure["rank"], failure["traceback"], failure["code"])
     if code:
         raise _failure(run_dir, code, said)
-    for line in said:
-        print(line, file=sys.stderr)
     wanted = ranks if values == "all" else 1
     files = [os.path.join(call, f"value-{rank}") for rank in range(wanted)]
     for rank, file in enumerate(files):

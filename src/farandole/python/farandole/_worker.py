@@ -1,6 +1,7 @@
 """What a rank of farandole._runner executes: it calls the function of the payload, and leaves its value or its failure
 in the folder of the call, which the driver reads when all ranks have ended.
 """
+import linecache
 import os
 import pickle
 import socket
@@ -42,9 +43,22 @@ def _read(call):
     with file:
         header = pickle.load(file)
         sys.path += [entry for entry in header["path"] if entry not in sys.path]
+        name, lines = header["source"]
+        if lines:
+            linecache.cache[name] = sum(map(len, lines)), None, lines, name
         from farandole import _runner
         cloudpickle = _runner.pickler()
-        return (header["values"], cloudpickle, *pickle.load(file))
+        function, args, kwargs = pickle.load(file)
+    _name_classes(cloudpickle)
+    return header["values"], cloudpickle, function, args, kwargs
+
+
+def _name_classes(cloudpickle):
+    """torch.save(model) looks for the class of the model in __main__, where the driver has defined it."""
+    known = getattr(cloudpickle.cloudpickle, "_DYNAMIC_CLASS_TRACKER_BY_ID", {})
+    for kind in list(known.values()):
+        if kind.__module__ == "__main__" and kind.__qualname__ == kind.__name__:
+            setattr(sys.modules["__main__"], kind.__name__, kind)
 
 
 def _pickled(cloudpickle, value):
