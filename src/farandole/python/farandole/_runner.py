@@ -20,8 +20,10 @@ import types
 _PATIENCE = 10  # seconds, in which the ranks may end by themselves before they are told again
 _OF_TRIALS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
               "FARANDOLE_RUN_DIR", "FARANDOLE_RANK_PROCESS")  # The driver may have set them for a trial without ranks.
-# Lets the ranks end with the driver, however it ends. Python cannot do this safely between fork and exec.
+# Lets the ranks end with the driver, however it ends; Ctrl-C is for the driver. Python cannot do this safely between
+# fork and exec.
 _WITH_DRIVER = """import ctypes, os, sys
+os.setpgid(0, 0)
 ctypes.CDLL(None).prctl(1, 15)
 os.getppid() == int(sys.argv[1]) or sys.exit(143)
 os.execv(sys.argv[2], sys.argv[2:])"""
@@ -70,6 +72,7 @@ def run(function, args=(), kwargs=None, ranks=1, *, run_dir=None, environment=No
         command = [find_program(), "run", "-n", str(ranks), "--oversubscribe", "--run-dir", run_dir]
         command += ["--local"] * local + ["--prefix"] * timestamps + ["--trace-torch"] * trace
         command += ["--", sys.executable or "python3", "-m", "farandole._worker", call]
+        command.append(getattr(function, "__qualname__", type(function).__name__))  # for the reports
         code, said = _launch(command, _environment(call, environment), stdout, stderr)
         return _values(call, run_dir, ranks, values, code, said)
     finally:
@@ -167,7 +170,7 @@ def _launch(command, environment, stdout, stderr):
     with out, err, _sigterm_raises():
         launcher = subprocess.Popen(
             [sys.executable or "python3", "-ISc", _WITH_DRIVER, str(os.getpid()), *command], env=environment,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         pumps = [threading.Thread(target=out.copy, args=(launcher.stdout, None), daemon=True),
                  threading.Thread(target=err.copy, args=(launcher.stderr, said), daemon=True)]
         try:
