@@ -3,8 +3,8 @@
  *
  * Result: int functions return an exit code of farandole/base/error.h, and 0 if all went well, unless another
  * result is described; fdl_error() then says what, where and what to do.
- * Thread safety: any thread may call the recorder's functions. fdl_init(), fdl_close(), fdl_group() and
- * fdl_agree() belong to the main thread. One thread at a time may use a group.
+ * Thread safety: any thread may call the recorder's functions. fdl_init(), fdl_close(), fdl_group(),
+ * fdl_reducer() and fdl_agree() belong to the main thread. One thread at a time may use a group or a reducer.
  * Collective: ranks of a group call its collectives in the same order; the functions marked so.
  * Units: bytes; nanoseconds of fdl_now(); counts are of elements.
  */
@@ -157,6 +157,29 @@ int fdl_notify(int64_t ticket);
 /* Waits for the next call that was marked and has ended: its ticket, and its result in *result with the text
  * in fdl_error(). 0: the seconds have passed. -1: fdl_close() was called. */
 int64_t fdl_next_done(double seconds, int* result);
+
+/* --- Gradients ------------------------------------------------------------------------------------------ */
+
+/* Sums or averages the gradients of `tensors` tensors in buckets while a backward pass runs, on a thread of its
+ * own. `ranks` as in fdl_group(); *reducer is NULL on other ranks. `shapes` has the shapes of all tensors one
+ * after the other, dimensions[i] numbers for tensor i; element types are floating-point types. `op`: FDL_SUM or
+ * FDL_AVERAGE. `compression`: "none", "float16" or "bfloat16". `bucket_bytes` 0: the default. Fails on all ranks
+ * if tensors, operation or compression differ. Collective over the ranks in the list. */
+int fdl_reducer(const int* ranks, int count, int tensors, const char* const* names, const int* dtypes,
+                const int* dimensions, const int64_t* shapes, int op, const char* compression,
+                size_t bucket_bytes, void** reducer);
+void fdl_reducer_free(void* reducer);
+/* The memory of a tensor's gradient, which belongs to the reducer between fdl_reducer_ready() and the end of
+ * fdl_reducer_finish(). NULL if there is no such tensor. */
+void* fdl_reducer_data(void* reducer, int tensor);
+/* The gradient is complete: once per tensor and step. Any thread may call this; it never waits. */
+int fdl_reducer_ready(void* reducer, int tensor);
+/* Ends the step: all gradients are reduced. Those that were not ready take part as zeros. */
+int fdl_reducer_finish(void* reducer);
+int fdl_reducer_present(void* reducer, int tensor); /* 1 if any rank had the gradient in the last step */
+/* Between steps: buckets in the order in which gradients were ready in the first step. If *changed, all memory is
+ * new, and what it contained is lost. Collective. */
+int fdl_reducer_replan(void* reducer, int* changed);
 
 /* --- Files ---------------------------------------------------------------------------------------------- */
 

@@ -56,14 +56,12 @@ Tickets::Limit limit_of(double seconds) {
 
 GroupHandle* make_group(const int* ranks, int count) {
   auto& own = need_job();
-  auto& job = own.job;
-  const bool all = ranks == nullptr;
-  const std::vector<int> list(ranks, ranks + (all ? 0 : count));
-  if (!all && std::find(list.begin(), list.end(), job.layout().rank) == list.end()) return nullptr;
-  auto communicator =
-      all ? job.new_communicator(Waiting::yielding, Wire::exact) : job.new_communicator_of(list);
-  auto messages = all ? job.mpi().new_messages(own.messages) : job.mpi().new_messages(own.messages, list);
-  auto& timeline = job.timeline();
+  auto communicator = own.communicator_of(ranks, count);
+  if (communicator == nullptr) return nullptr;
+  auto& mpi = own.job.mpi();
+  auto messages = ranks == nullptr ? mpi.new_messages(own.messages)
+                                   : mpi.new_messages(own.messages, {ranks, static_cast<std::size_t>(count)});
+  auto& timeline = own.job.timeline();
   return own.groups
       .emplace_back(std::make_unique<GroupHandle>(std::move(communicator), std::move(messages), *own.tickets,
                                                   [&timeline] { timeline.name_thread("collectives"); }))

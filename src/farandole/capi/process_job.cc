@@ -1,9 +1,11 @@
 #include "farandole/capi/process_job.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <pthread.h>
+#include <span>
 
 #include "farandole/base/error.h"
 #include "farandole/base/log.h"
@@ -11,6 +13,7 @@
 #include "farandole/base/version.h"
 #include "farandole/capi.h"
 #include "farandole/capi/group_handle.h"
+#include "farandole/capi/reducer_handle.h"
 #include "farandole/job/job_errors.h"
 #include "farandole/launch/stop_request.h"
 #include "farandole/timeline/counters/gpu_counters.h"
@@ -45,6 +48,13 @@ const RankLayout& layout() {
 ProcessJob::ProcessJob() : tickets(std::make_shared<Tickets>(time_to_spin(job.layout()))) {}
 
 ProcessJob::~ProcessJob() = default;
+
+std::unique_ptr<TracedCommunicator> ProcessJob::communicator_of(const int* ranks, int count) {
+  if (ranks == nullptr) return job.new_communicator(Waiting::yielding, Wire::exact);
+  const std::span list(ranks, static_cast<std::size_t>(count));
+  if (std::ranges::find(list, job.layout().rank) == list.end()) return nullptr;
+  return job.new_communicator_of(list);
+}
 
 ProcessJob* running() {
   return current.load(std::memory_order_acquire);

@@ -11,6 +11,7 @@
 #include "farandole/base/dtype.h"
 #include "farandole/comm/queue/point_to_point.h"
 #include "farandole/comm/queue/tickets.h"
+#include "farandole/comm/wrap/traced_communicator.h"
 #include "farandole/job/job.h"
 #include "farandole/job/run/metrics_log.h"
 #include "farandole/job/run/run_directory.h"
@@ -18,17 +19,22 @@
 namespace farandole::capi {
 
 class GroupHandle;
+class ReducerHandle;
 
 // Between fdl_init() and fdl_close().
 struct ProcessJob {
   ProcessJob();
   ~ProcessJob();
+  // Another communicator of these ranks of the job; NULL: of all. nullptr on other ranks.
+  // Collective: every rank in the list must call this in the same order.
+  std::unique_ptr<TracedCommunicator> communicator_of(const int* ranks, int count);
 
   Job job;
   // The tickets outlive the job, because threads may wait in fdl_next_done() until its end.
   const std::shared_ptr<Tickets> tickets;
   MessageProgress messages{*tickets};
   std::vector<std::unique_ptr<GroupHandle>> groups;
+  std::vector<std::unique_ptr<ReducerHandle>> reducers;
   // On rank 0, if the program gives them something.
   std::optional<RunDirectory> directory;
   std::optional<MetricsLog> metrics;

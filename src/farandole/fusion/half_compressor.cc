@@ -43,6 +43,17 @@ bool is_wide(DType dtype) {
 
 }  // namespace
 
+std::optional<DType> sent_as(const Compression& compression) {
+  switch (compression.kind) {
+    case Compression::Kind::float16:
+      return DType::float16;
+    case Compression::Kind::bfloat16:
+      return DType::bfloat16;
+    default:
+      return std::nullopt;
+  }
+}
+
 HalfCompressor::HalfCompressor(DType dtype) : dtype_(dtype) {}
 
 std::size_t HalfCompressor::bytes_for(const Bucket& bucket) const {

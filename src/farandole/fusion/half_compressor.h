@@ -8,12 +8,17 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string_view>
 
 #include "farandole/base/bucket_plan.h"
 #include "farandole/comm/communicator.h"
+#include "farandole/fusion/compression.h"
 
 namespace farandole {
+
+// The type in which each rank sends its gradients; no value: in their own.
+std::optional<DType> sent_as(const Compression& compression);
 
 class HalfCompressor {
  public:

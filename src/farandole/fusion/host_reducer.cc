@@ -8,14 +8,15 @@
 namespace farandole {
 
 HostReducer::HostReducer(Communicator& communicator, BucketPlan the_plan, ReduceOp op, Timeline& the_timeline,
-                         std::optional<DType> compressed, std::function<bool()> stop_requested)
+                         std::optional<DType> compressed, std::function<bool()> stop_requested,
+                         ReducedBy reduced_by)
     : GradientReducer(std::move(the_plan), the_timeline, std::move(stop_requested)),
       communicator_(communicator),
       op_(op) {
   if (compressed) compressor_.emplace(*compressed);
   for (const auto& bucket : plan().buckets) memory_.push_back(communicator_.allocate(bucket.bytes()));
   auto* const nonblocking = communicator_.nonblocking_allreduce();
-  if (nonblocking != nullptr && !compressor_)
+  if (nonblocking != nullptr && !compressor_ && reduced_by == ReducedBy::caller)
     queue_ = reduce_from_caller([this](std::size_t b) { start(b); }, *nonblocking, timeline());
   else
     queue_ = reduce_on_thread([this](std::size_t b) { reduce(b); }, communicator_, timeline());

@@ -16,6 +16,11 @@
 
 namespace farandole {
 
+// Who reduces if the transport has a non-blocking allreduce and nothing is compressed: the thread that calls
+// the reducer's functions, or a thread of the reducer. The caller must not block in anything else that waits
+// for another rank between its first gradient and finish(), because that rank may wait in finish().
+enum class ReducedBy { caller, thread };
+
 // What reductions make infinite: with compression, first_nonfinite() finds it in the same step. Sums that
 // overflow without compression are found as gradients of the next step. During finish(), only buckets up to
 // the current one are known.
@@ -26,7 +31,8 @@ class HostReducer final : public GradientReducer {
   // reduction_queue.h. All references must outlive this object.
   // Throws: UserError if a tensor has a type that gradients cannot have.
   HostReducer(Communicator& communicator, BucketPlan plan, ReduceOp op, Timeline& timeline,
-              std::optional<DType> compressed = std::nullopt, std::function<bool()> stop_requested = {});
+              std::optional<DType> compressed = std::nullopt, std::function<bool()> stop_requested = {},
+              ReducedBy reduced_by = ReducedBy::caller);
   // If a thread runs the collectives, waits for one that is running. If its peers never enter it, it ends
   // with the job. Otherwise an allreduce that is under way is abandoned.
   ~HostReducer() override;

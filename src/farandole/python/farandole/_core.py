@@ -26,6 +26,7 @@ def _library():
 
 
 _SIZES, _INTS, _SHAPE, _TICKET, _INT = (POINTER(t) for t in (c_size_t, c_int, c_int64, c_int64, c_int))
+_NAMES, _HANDLE = POINTER(c_char_p), POINTER(c_void_p)
 _ENDS = [_TICKET]
 
 _WAITING = {
@@ -36,7 +37,7 @@ _WAITING = {
     "fdl_agree": [c_int, _INT],
     "fdl_run_facts": [c_char_p],
     "fdl_log": [c_int64, c_int64, c_char_p],
-    "fdl_group": [_INTS, c_int, POINTER(c_void_p)],
+    "fdl_group": [_INTS, c_int, _HANDLE],
     "fdl_group_free": [c_void_p],
     "fdl_allreduce": [c_void_p, c_char_p, c_void_p, c_size_t, c_int, c_int] + _ENDS,
     "fdl_reduce": [c_void_p, c_char_p, c_void_p, c_size_t, c_int, c_int, c_int] + _ENDS,
@@ -51,10 +52,14 @@ _WAITING = {
     "fdl_receive": [c_void_p, c_void_p, c_size_t, c_int, c_int, _INT] + _ENDS,
     "fdl_wait": [c_int64, c_double, _INT],
     "fdl_next_done": [c_double, _INT],
-    "fdl_checkpoint_create": [c_int64, c_int64, POINTER(c_void_p)],
+    "fdl_reducer": [_INTS, c_int, c_int, _NAMES, _INTS, _INTS, _SHAPE, c_int, c_char_p, c_size_t, _HANDLE],
+    "fdl_reducer_free": [c_void_p],
+    "fdl_reducer_finish": [c_void_p],
+    "fdl_reducer_replan": [c_void_p, _INT],
+    "fdl_checkpoint_create": [c_int64, c_int64, _HANDLE],
     "fdl_checkpoint_add": [c_void_p, c_char_p, c_int, c_int, _SHAPE, c_void_p],
     "fdl_checkpoint_write": [c_void_p, c_char_p],
-    "fdl_checkpoint_open": [c_char_p, POINTER(c_void_p)],
+    "fdl_checkpoint_open": [c_char_p, _HANDLE],
     "fdl_checkpoint_array": [c_void_p, c_char_p, _INT, _SIZES],
     "fdl_checkpoint_free": [c_void_p],
 }
@@ -80,13 +85,16 @@ _QUICK = {
     "fdl_instant": [c_int],
     "fdl_counter": [c_int, c_double],
     "fdl_fact": [c_char_p, c_char_p],
-    "fdl_observe": [_INTS, c_int, POINTER(c_void_p)],
+    "fdl_observe": [_INTS, c_int, _HANDLE],
     "fdl_observe_end": [c_void_p],
     "fdl_enter": [c_void_p, c_char_p, c_char_p, c_size_t, c_int],
     "fdl_leave": [c_void_p, c_int64],
     "fdl_watch_python": [c_int, c_int],
     "fdl_group_rank": [c_void_p],
     "fdl_group_size": [c_void_p],
+    "fdl_reducer_data": [c_void_p, c_int],
+    "fdl_reducer_ready": [c_void_p, c_int],
+    "fdl_reducer_present": [c_void_p, c_int],
     "fdl_test": [c_int64],
     "fdl_notify": [c_int64],
 }
@@ -97,10 +105,11 @@ _RESULTS = {
     "fdl_now": c_int64,
     "fdl_enter": c_int64,
     "fdl_next_done": c_int64,
+    "fdl_reducer_data": c_void_p,
     "fdl_checkpoint_array": c_void_p,
 }
 _NOTHING = ("fdl_abort fdl_begin fdl_end fdl_span fdl_set_step fdl_count_step fdl_instant fdl_counter fdl_fact "
-            "fdl_observe_end fdl_leave fdl_group_free fdl_checkpoint_free").split()
+            "fdl_observe_end fdl_leave fdl_group_free fdl_reducer_free fdl_checkpoint_free").split()
 
 
 class _Functions:

@@ -11,18 +11,6 @@
 namespace farandole {
 namespace {
 
-// The type in which each rank sends its gradients; no value: in their own.
-std::optional<DType> sent_as(const Compression& compression) {
-  switch (compression.kind) {
-    case Compression::Kind::float16:
-      return DType::float16;
-    case Compression::Kind::bfloat16:
-      return DType::bfloat16;
-    default:
-      return std::nullopt;
-  }
-}
-
 // Sets `number` to that of the device's communicator, which takes the place of `ranks`.
 std::unique_ptr<BucketDevice> make_device(Session& session, Communicator& ranks,
                                           const DistributedOptimizerOptions& options,
