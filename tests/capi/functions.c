@@ -1,6 +1,5 @@
 // Every function of farandole/capi.h, on each rank, from C. Prints "done" on rank 0; ends the job with a line if one is wrong.
 //   functions FILE    FILE: a checkpoint that rank 0 writes
-#include <farandole/capi.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,14 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define EXPECT(condition)                                                                       \
-  do {                                                                                          \
-    if (!(condition)) {                                                                         \
-      char text[512];                                                                           \
-      snprintf(text, sizeof text, "functions.c:%d: %s: %s", __LINE__, #condition, fdl_error()); \
-      fdl_abort(1, text);                                                                       \
-    }                                                                                           \
-  } while (0)
+#include "expect.h"
 
 enum { most = 5000, calls = 60 };
 static int rank, size;

@@ -68,9 +68,9 @@ class _Waiting:
         quick.end()
 
 
-def _several(handles, kind=tuple):
+def _several(handles):
     return Handle([work for handle in handles for work in handle.works],
-                  lambda: kind(handle.wait() for handle in handles))
+                  lambda: tuple(handle.wait() for handle in handles))
 
 
 def _options(kind, waits, op=None):
@@ -136,21 +136,23 @@ def _copy(tensor):
     return tensor.detach().clone(memory_format=torch.contiguous_format)
 
 
-def _allreduce(outputs, name, op, prescale, postscale, process_set, waits=False):
-    """A handle, whose result is `outputs`, reduced in place."""
+def _allreduce(outputs, name, op, prescale, postscale, process_set, waits=False, copies=True):
+    """A handle, whose result is a tuple: copies, or the tensors themselves."""
     reduction = _Reduction(outputs, op, prescale, postscale, process_set)
+    if copies:
+        outputs = tuple(map(_copy, outputs))
     with torch.no_grad():
         for output in outputs:
             reduction.before(output)
     kind = c10d.AllreduceOptions if len(outputs) == 1 else c10d.AllreduceCoalescedOptions
     work = named(process_set, name, "allreduce" if len(outputs) == 1 else "allreduce_coalesced", list(outputs),
-                 _options(kind, waits, reduction.of_torch)) if outputs else None
+                 _options(kind, waits, reduction.of_torch))
 
     def finish():
         for output in outputs:
             reduction.after(output)
         return outputs
-    return Handle([work] if work else [], finish)
+    return Handle([work], finish)
 
 
 def _one(handle):
@@ -161,7 +163,7 @@ class _Allreduce(torch.autograd.Function):
     @staticmethod
     def forward(ctx, arguments, name, *tensors):
         ctx.arguments = arguments
-        return _allreduce(tuple(_copy(tensor) for tensor in tensors), name, *arguments, waits=True).wait()
+        return _allreduce(tensors, name, *arguments, waits=True).wait()
 
     @staticmethod
     def backward(ctx, *gradients):
@@ -172,27 +174,27 @@ class _Allreduce(torch.autograd.Function):
 
 def grouped_allreduce(tensors, average=None, name=None, compression=Compression.none, op=None, prescale_factor=1.0,
                       postscale_factor=1.0, process_set=global_process_set):
-    sent, contexts = zip(*map(compression.compress, tensors)) if len(tensors) else ((), ())
+    sent, contexts = zip(*map(compression.compress, tensors))
     arguments = _operation(op, average), prescale_factor, postscale_factor, process_set
-    received = _Allreduce.apply(arguments, name, *sent) if sent else ()
+    received = _Allreduce.apply(arguments, name, *sent)
     return [compression.decompress(tensor, context) for tensor, context in zip(received, contexts)]
 
 
 def grouped_allreduce_async(tensors, average=None, name=None, op=None, prescale_factor=1.0, postscale_factor=1.0,
                             process_set=global_process_set):
-    return _allreduce(tuple(map(_copy, tensors)), name, _operation(op, average), prescale_factor, postscale_factor,
-                      process_set)
+    return _allreduce(tuple(tensors), name, _operation(op, average), prescale_factor, postscale_factor, process_set)
 
 
 def grouped_allreduce_async_(tensors, average=None, name=None, op=None, prescale_factor=1.0, postscale_factor=1.0,
                              process_set=global_process_set):
-    return _allreduce(tuple(tensors), name, _operation(op, average), prescale_factor, postscale_factor, process_set)
+    return _allreduce(tuple(tensors), name, _operation(op, average), prescale_factor, postscale_factor, process_set,
+                      copies=False)
 
 
 def grouped_allreduce_(tensors, average=None, name=None, op=None, prescale_factor=1.0, postscale_factor=1.0,
                        process_set=global_process_set):
     return _allreduce(tuple(tensors), name, _operation(op, average), prescale_factor, postscale_factor, process_set,
-                      waits=True).wait()
+                      waits=True, copies=False).wait()
 
 
 def allreduce(tensor, average=None, name=None, compression=Compression.none, op=None, prescale_factor=1.0,
@@ -341,7 +343,8 @@ def _splits(tensor, splits, process_set):
         if rows % ranks:
             raise ValueError(f"hvd.alltoall() has {rows} rows, which {ranks} ranks cannot share evenly; pass splits")
         return torch.full([ranks], rows // ranks, dtype=torch.int32)
-    splits = torch.as_tensor(splits if isinstance(splits, torch.Tensor) else torch.tensor(splits, dtype=torch.int32))
+    if not isinstance(splits, torch.Tensor):
+        splits = torch.tensor(splits, dtype=torch.int32)
     if splits.numel() != ranks or splits.min() < 0 or splits.sum() > rows:
         raise ValueError(f"splits of hvd.alltoall() are {splits.tolist()}; {ranks} ranks need one number each, "
                          f"{rows} at most in all")
