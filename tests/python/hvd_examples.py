@@ -1,4 +1,4 @@
-"""The parameters that an example has saved, against those of one process: NAME EXAMPLE DATA SAMPLES RANKS EPOCHS FILE."""
+"""EXAMPLES DATA SAMPLES EPOCHS {NAME RANKS FILE}...: the parameters that examples have saved are those of one process."""
 import importlib.util
 import sys
 
@@ -47,17 +47,17 @@ def averaged_weights(module, images, labels, ranks, epochs):
     return model
 
 
-def main(name, example, data, samples, ranks, epochs, file):
-    spec = importlib.util.spec_from_file_location("example", example)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    images, labels = module.read_mnist(data, "train", int(samples)).tensors
-    alone = {"horovod_runner": horovod_runner, "averaged_weights": averaged_weights}[name](
-        module, images, labels, int(ranks), int(epochs))
-    trained = torch.load(file)
-    for name, value in alone.state_dict().items():
-        worst = (trained[name] - value).abs().max().item()
-        assert worst <= 1e-6, f"{name} differs by {worst}"
+def main(folder, data, samples, epochs, *trained):
+    for name, ranks, file in zip(*(trained[place::3] for place in range(3))):
+        spec = importlib.util.spec_from_file_location("example", f"{folder}/{name}.py")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        images, labels = module.read_mnist(data, "train", int(samples)).tensors
+        train = {"horovod_runner": horovod_runner, "averaged_weights": averaged_weights}[name]
+        alone, parameters = train(module, images, labels, int(ranks), int(epochs)), torch.load(file)
+        for key, value in alone.state_dict().items():
+            worst = (parameters[key] - value).abs().max().item()
+            assert worst <= 1e-6, f"{name} on {ranks} ranks: {key} differs by {worst}"
 
 
 if __name__ == "__main__":
