@@ -1,4 +1,4 @@
-"""EXAMPLES DATA SAMPLES EPOCHS {NAME RANKS FILE}...: the parameters that examples have saved are those of one process."""
+"""EXAMPLES DATA SAMPLES EPOCHS {NAME RANKS FILE}...: examples have saved the parameters that one process gets."""
 import importlib.util
 import sys
 
@@ -12,8 +12,8 @@ def batches(samples, ranks, size, epoch):
 
 
 def horovod_runner(module, images, labels, ranks, epochs):
-    """One process on all samples of each step. It adds gradients in the order of the ranks, because Adam makes large steps
-    of the rounding of small gradients."""
+    """One process on all samples of each step. It adds gradients in the order of the ranks, because Adam makes large
+    steps of the rounding of small gradients."""
     torch.manual_seed(1)
     model = module.Net()
     optimizer = torch.optim.Adam(model.parameters(), 0.001 * ranks)

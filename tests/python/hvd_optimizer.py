@@ -78,7 +78,7 @@ def raises(kind, text, function, *arguments, **options):
         raise AssertionError(f"nothing was raised; it should be: {text}")
 
 
-# --- Each function below is one test of the part "behaviour" -----------------------------------------------------------
+# --- Each function below is one test of the part "behaviour" ----------------------------------------------------------
 
 
 def optimizers():
@@ -470,7 +470,7 @@ def behaviour():
     process_sets(evens)
 
 
-# --- Other parts -------------------------------------------------------------------------------------------------------
+# --- Other parts -----------------------------------------------------------------------------------------------------
 
 
 def against_ddp():
@@ -484,7 +484,8 @@ def against_ddp():
 
     def gpt():
         torch.manual_seed(4)
-        return Gpt(32, 2, 2, 16), torch.randint(256, (hvd.size(), batch, 16)), torch.randint(256, (hvd.size(), batch, 16))
+        texts = torch.randint(256, (2, hvd.size(), batch, 16))
+        return Gpt(32, 2, 2, 16), *texts
 
     def mlp():
         torch.manual_seed(5)

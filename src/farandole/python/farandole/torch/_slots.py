@@ -110,8 +110,8 @@ class HostSlots(_Slots):
 
 
 class GpuSlots(_Slots):
-    """Buckets on one GPU, each of one type. A bucket is reduced when it and all earlier ones are full, because NCCL needs
-    the same order on all ranks. Behind its gradients, one element for each says whether a rank has it."""
+    """Buckets on one GPU, each of one type. A bucket is reduced when it and all earlier ones are full, because NCCL
+    needs the same order on all ranks. Behind its gradients, one element for each says whether a rank has it."""
 
     def __init__(self, gradients, exchange):
         # The last layer's gradients come first.
@@ -171,7 +171,8 @@ class GpuSlots(_Slots):
             if not self.here[at]:
                 self.views[at].zero_()
         sent = memory.to(self.cast) if self.cast and memory.element_size() > 2 else memory
-        self.works.append((named(self.process_set, f"bucket {number}", "allreduce", [sent], self.options), sent, memory))
+        work = named(self.process_set, f"bucket {number}", "allreduce", [sent], self.options)
+        self.works.append((work, sent, memory))
         self.started += 1
 
     def finish(self):
