@@ -437,6 +437,8 @@ def wrong_arguments():
                           ("hvd.Compression", {"compression": object()})):
         text = "must be tuples" if text == "are tuples" else text
         raises(ValueError, text, hvd.DistributedOptimizer, sgd(net), **options)
+    raises(ValueError, "already", hvd.DistributedOptimizer, hvd.DistributedOptimizer(sgd(fresh())))
+    raises(ValueError, "is not known", hvd.DistributedOptimizer, sgd(net), process_set=hvd.ProcessSet([0]))
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         train(net, hvd.DistributedOptimizer(sgd(net), num_groups=2), own, 2)

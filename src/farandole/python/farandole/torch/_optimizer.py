@@ -170,6 +170,10 @@ def DistributedOptimizer(optimizer, named_parameters=None, compression=Compressi
     Collective: all ranks of the set take the same steps.
     """
     _ranks.check_initialized()
+    if process_set.size() is None:
+        _ranks.group_of(process_set)  # which says that it is not known
+    if isinstance(optimizer, _Distributed):
+        raise ValueError("the optimizer is one of hvd.DistributedOptimizer() already; pass it once")
     if gradient_predivide_factor != 1.0 and op != Average:
         raise ValueError("gradient_predivide_factor needs op=hvd.Average")
     if num_groups != 0:
