@@ -1,9 +1,12 @@
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <limits>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <random>
 
 #include "fusion/thread_world.h"
@@ -82,7 +85,8 @@ TEST_P(Reductions, RandomOrdersAndAbsentGradients) {
     };
     run(ranks, [&](Communicator& communicator, std::optional<DType> compressed) {
       Timeline timeline;
-      HostReducer reducer(communicator, small_plan(tensors, 200), ReduceOp::average, timeline, compressed);
+      HostReducer reducer(communicator, small_plan(tensors, 200), ReduceOp::average, timeline,
+                          {.compressed = compressed});
       std::mt19937 random(seed + static_cast<unsigned>(communicator.rank));
       for (int step = 0; step < 5; ++step) {
         std::vector<std::size_t> order(tensors);
@@ -125,12 +129,35 @@ TEST_P(Reductions, RandomOrdersAndAbsentGradients) {
   }
 }
 
+TEST_P(Reductions, DoNotLookForNumbersThatAreNotFiniteIfNobodyAsks) {
+  run(2, [&](Communicator& communicator, std::optional<DType> compressed) {
+    Timeline timeline;
+    HostReducer reducer(communicator, small_plan(3, 200), ReduceOp::sum, timeline,
+                        {.compressed = compressed, .finds_nonfinite = false});
+    for (int step = 0; step < 2; ++step) {
+      for (std::size_t i = 0; i < 3; ++i) {
+        if (i == 2 && communicator.rank == 0) continue;
+        auto* const values = reinterpret_cast<double*>(reducer.data(i));
+        std::fill_n(values, reducer.plan().tensors[i].count(), std::numeric_limits<double>::infinity());
+        reducer.mark_ready(i);
+      }
+      reducer.finish();
+      EXPECT_EQ(reducer.first_nonfinite(), std::nullopt);
+      for (std::size_t i = 0; i < 3; ++i) {
+        EXPECT_TRUE(reducer.present(i));
+        EXPECT_TRUE(std::isinf(*reinterpret_cast<const double*>(reducer.data(i))));
+      }
+    }
+  });
+}
+
 TEST_P(Reductions, AllRanksKnowInTheSameStepThatOneMustStop) {
   run(3, [&](Communicator& communicator, std::optional<DType> compressed) {
     Timeline timeline;
     int step = 0;
-    HostReducer reducer(communicator, small_plan(9, 200), ReduceOp::average, timeline, compressed,
-                        [&] { return communicator.rank == 1 && step == 2; });
+    HostReducer reducer(
+        communicator, small_plan(9, 200), ReduceOp::average, timeline,
+        {.compressed = compressed, .stop_requested = [&] { return communicator.rank == 1 && step == 2; }});
     for (; step < 5; ++step) {
       for (std::size_t i = 0; i < 9; ++i) reducer.mark_ready(i);
       reducer.finish();
@@ -157,7 +184,7 @@ TEST_P(Reductions, FindsGradientsThatAreNotFinite) {
         specs.push_back({"t" + std::to_string(i), {static_cast<std::int64_t>(i * 37 + 1)}, dtype});
       Timeline timeline;
       HostReducer reducer(communicator, plan_buckets(std::move(specs), {300, 300}), ReduceOp::average,
-                          timeline, compressed);
+                          timeline, {.compressed = compressed});
       std::mt19937 random(7u + static_cast<unsigned>(communicator.rank));
       for (int step = 0; step < 12; ++step) {
         std::optional<std::size_t> own, any;
@@ -201,7 +228,8 @@ TEST_P(Reductions, FindsGradientsThatAreNotFinite) {
 TEST(GradientReducer, FindsWhatOnlyCompressionMakesInfinite) {
   ThreadWorld::run(2, [](Communicator& communicator) {
     Timeline timeline;
-    HostReducer reducer(communicator, small_plan(4, 60), ReduceOp::average, timeline, DType::float16);
+    HostReducer reducer(communicator, small_plan(4, 60), ReduceOp::average, timeline,
+                        {.compressed = DType::float16});
     for (const double value : {1.0, 1e6, 2.0}) {
       for (std::size_t i = 0; i < 4; ++i) {
         fill(reducer, i, i == 2 ? value : 1.0);
@@ -271,7 +299,8 @@ TEST(GradientReducer, NotesWhenEachBucketIsReady) {
     {
       Timeline timeline(recorded_in(folder));
       TracedCommunicator traced(std::make_unique<SoloCommunicator>(), timeline, 0);
-      HostReducer reducer(traced, small_plan(tensors, 8), ReduceOp::sum, timeline, compressed);
+      HostReducer reducer(traced, small_plan(tensors, 8), ReduceOp::sum, timeline,
+                          {.compressed = compressed});
       std::mt19937 random(seed(7));
       for (std::int64_t step = 0; step < 50; ++step) {
         timeline.set_step(step);

@@ -46,8 +46,10 @@ ReducerHandle::ReducerHandle(Job& job, std::unique_ptr<TracedCommunicator> ranks
 void ReducerHandle::use_planned_buckets() {
   explanation_.reset();
   reducer_.reset();
-  reducer_ = std::make_unique<HostReducer>(*ranks_, planner_.plan(), options_.op, job_.timeline(),
-                                           options_.compressed, std::function<bool()>(), ReducedBy::thread);
+  reducer_ = std::make_unique<HostReducer>(
+      *ranks_, planner_.plan(), options_.op, job_.timeline(),
+      HostReducerOptions{
+          .compressed = options_.compressed, .reduced_by = ReducedBy::thread, .finds_nonfinite = false});
   explanation_ = job_.calls().explain(
       ranks_->number(), [this](std::string_view collective) { return reducer_->explain(collective); });
 }

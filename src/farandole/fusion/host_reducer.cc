@@ -8,15 +8,15 @@
 namespace farandole {
 
 HostReducer::HostReducer(Communicator& communicator, BucketPlan the_plan, ReduceOp op, Timeline& the_timeline,
-                         std::optional<DType> compressed, std::function<bool()> stop_requested,
-                         ReducedBy reduced_by)
-    : GradientReducer(std::move(the_plan), the_timeline, std::move(stop_requested)),
+                         HostReducerOptions options)
+    : GradientReducer(std::move(the_plan), the_timeline, std::move(options.stop_requested)),
       communicator_(communicator),
-      op_(op) {
-  if (compressed) compressor_.emplace(*compressed);
+      op_(op),
+      finds_nonfinite_(options.finds_nonfinite) {
+  if (options.compressed) compressor_.emplace(*options.compressed);
   for (const auto& bucket : plan().buckets) memory_.push_back(communicator_.allocate(bucket.bytes()));
   auto* const nonblocking = communicator_.nonblocking_allreduce();
-  if (nonblocking != nullptr && !compressor_ && reduced_by == ReducedBy::caller)
+  if (nonblocking != nullptr && !compressor_ && options.reduced_by == ReducedBy::caller)
     queue_ = reduce_from_caller([this](std::size_t b) { start(b); }, *nonblocking, timeline());
   else
     queue_ = reduce_on_thread([this](std::size_t b) { reduce(b); }, communicator_, timeline());
@@ -36,7 +36,7 @@ std::byte* HostReducer::flags(std::size_t b) const {
 // The gradient was written just now, so that it is read from the cache.
 void HostReducer::mark_ready(std::size_t tensor) {
   const auto& spec = plan().tensors[tensor];
-  const bool finite = has_only_finite({data(tensor), spec.bytes()}, spec.dtype);
+  const bool finite = !finds_nonfinite_ || has_only_finite({data(tensor), spec.bytes()}, spec.dtype);
   const std::lock_guard lock(mutex_);
   mark(tensor, finite ? Gradient::finite : Gradient::nonfinite);
   push_full_buckets();
@@ -69,7 +69,7 @@ void HostReducer::reduce(std::size_t b) {
 void HostReducer::await(std::size_t b) {
   queue_->await(b + 1);
   learn_presence(b);
-  look_for_nonfinite(b);
+  if (finds_nonfinite_) look_for_nonfinite(b);
 }
 
 // Only compression makes infinities of numbers that are far from the largest ones.

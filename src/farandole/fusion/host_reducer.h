@@ -21,18 +21,24 @@ namespace farandole {
 // for another rank between its first gradient and finish(), because that rank may wait in finish().
 enum class ReducedBy { caller, thread };
 
+struct HostReducerOptions {
+  std::optional<DType> compressed{};  // float16 or bfloat16: gradients are sent in this type
+  std::function<bool()> stop_requested{};
+  ReducedBy reduced_by = ReducedBy::caller;
+  // False saves reading each gradient once more; first_nonfinite() and first_nonfinite_here() are then unknown.
+  bool finds_nonfinite = true;
+};
+
 // What reductions make infinite: with compression, first_nonfinite() finds it in the same step. Sums that
 // overflow without compression are found as gradients of the next step. During finish(), only buckets up to
 // the current one are known.
 class HostReducer final : public GradientReducer {
  public:
-  // `op` is sum or average. With `compressed`, which is float16 or bfloat16, gradients are sent in this type.
-  // From now on only the reducer uses `communicator` and `stop_requested`, on the thread described in
+  // `op` is sum or average. From now on only the reducer uses `communicator` and `stop_requested`, on the thread described in
   // reduction_queue.h. All references must outlive this object.
   // Throws: UserError if a tensor has a type that gradients cannot have.
   HostReducer(Communicator& communicator, BucketPlan plan, ReduceOp op, Timeline& timeline,
-              std::optional<DType> compressed = std::nullopt, std::function<bool()> stop_requested = {},
-              ReducedBy reduced_by = ReducedBy::caller);
+              HostReducerOptions options = {});
   // If a thread runs the collectives, waits for one that is running. If its peers never enter it, it ends
   // with the job. Otherwise an allreduce that is under way is abandoned.
   ~HostReducer() override;
@@ -53,6 +59,7 @@ class HostReducer final : public GradientReducer {
 
   Communicator& communicator_;
   const ReduceOp op_;
+  const bool finds_nonfinite_;
   std::optional<HalfCompressor> compressor_;
   std::vector<Buffer> memory_;             // by bucket
   std::unique_ptr<ReductionQueue> queue_;  // uses all members above, so it is destroyed first

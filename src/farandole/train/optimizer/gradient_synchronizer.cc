@@ -59,7 +59,8 @@ void GradientSynchronizer::use(BucketPlan plan) {
     reducer_ = std::move(reducer);
   } else {
     reducer_ = std::make_unique<HostReducer>(*communicator_, std::move(plan), op, session_.timeline(),
-                                             sent_as(options_.compression), options_.stop_requested);
+                                             HostReducerOptions{.compressed = sent_as(options_.compression),
+                                                                .stop_requested = options_.stop_requested});
   }
   if (number_)
     explanation_ = session_.internals().calls().explain(
