@@ -91,7 +91,9 @@ class GpuBucket final : public DeviceBucket {
     auto* const flags_there = memory_.get() + payload_bytes_;
     const auto flag_bytes = result_at_ + sizeof(ScanResult) - payload_bytes_;
     runtime().copy(flags_there, own.flags.get(), flag_bytes, stream);
-    parts_->ranks->allreduce(name, memory_.get(), bucket_.count(), bucket_.dtype, op_, factor, stream);
+    // NCCL's kernel for one rank reads and writes the whole bucket.
+    if (parts_->ranks->size > 1 || factor != 1)
+      parts_->ranks->allreduce(name, memory_.get(), bucket_.count(), bucket_.dtype, op_, factor, stream);
     if (parts_->found != nullptr) find_nonfinite();
     runtime().copy(own.flags.get(), flags_there, flag_bytes, stream);
     own.reduced->record(stream);
