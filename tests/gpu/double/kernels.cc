@@ -39,6 +39,7 @@ Launch copy_from_peers(dim3 blocks, dim3 threads, void** arguments) {
 
 Launch scan(dim3 blocks, dim3 threads, void** arguments) {
   const auto job = *static_cast<const farandole::NonfiniteScan*>(arguments[0]);
+  if (job.count == 0) return {{}, [](const AddAccess&) {}};
   return {{{job.data, job.count * job.element_size, false},
            {job.first, sizeof *job.first, true},
            {job.found, sizeof *job.found, true}},

@@ -59,6 +59,21 @@ GpuKernels::GpuKernels(std::shared_ptr<const GpuRuntime> runtime) : runtime_(std
   find(copy_from_peers_, "farandole_copy_from_peers");
   find(scan_, "farandole_scan_nonfinite");
   find(reduce_, "farandole_reduce_peers");
+  load();
+}
+
+// CUDA loads a kernel at its first launch, and may then wait for all work of the device. In the first collective, this
+// would be work that waits for other ranks.
+void GpuKernels::load() const {
+  const GpuStream stream(runtime_);
+  const BatchedCopy nothing{};
+  launch(copy_, 1, &nothing, stream.handle());
+  const PeerCopy no_pieces{};
+  launch(copy_from_peers_, 1, &no_pieces, stream.handle());
+  const NonfiniteScan no_elements{};
+  launch(scan_, 1, &no_elements, stream.handle());
+  const PeerReduction no_inputs{};
+  launch(reduce_, 1, &no_inputs, stream.handle());
 }
 
 void GpuKernels::launch(const void* kernel, std::uint64_t blocks, const void* argument,

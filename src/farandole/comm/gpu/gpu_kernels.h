@@ -35,6 +35,7 @@ class GpuKernels {
   void reduce(const PeerReduction& job, CUstream_st* stream) const;
 
  private:
+  void load() const;
   void launch(const void* kernel, std::uint64_t blocks, const void* argument, CUstream_st* stream) const;
 
   const std::shared_ptr<const GpuRuntime> runtime_;

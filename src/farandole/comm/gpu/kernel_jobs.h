@@ -30,7 +30,8 @@ struct BatchedCopy {
   std::uint64_t count;
 };
 
-constexpr std::uint64_t copy_part_bytes = 32 << 10;
+// Four vectors for each of 256 threads, so that a bucket of 10 MB has a block for every place of a large GPU.
+constexpr std::uint64_t copy_part_bytes = 16 << 10;
 
 FARANDOLE_DEVICE constexpr std::uint64_t copy_parts(std::uint64_t bytes) {
   return (bytes + copy_part_bytes - 1) / copy_part_bytes;
@@ -47,16 +48,32 @@ FARANDOLE_DEVICE inline const CopyPiece& piece_of(const BatchedCopy& copy, std::
 }
 
 template <class Word>
+union CopiedVector {
+  static constexpr std::uint64_t words = sizeof(DeviceVector) / sizeof(Word);
+  DeviceVector vector;
+  Word parts[words];
+
+  FARANDOLE_DEVICE void load(const std::byte* from, std::uint64_t v) {
+    for (std::uint64_t i = 0; i < words; ++i) parts[i] = reinterpret_cast<const Word*>(from)[v * words + i];
+  }
+};
+
+// A thread loads several vectors before it stores the first one, because a load takes much longer than its share of
+// the memory's bandwidth.
+template <class Word>
 FARANDOLE_DEVICE void copy_vectors(const std::byte* from, std::byte* to, std::uint64_t vectors,
                                    std::uint32_t thread, std::uint32_t threads) {
-  constexpr std::uint64_t words = sizeof(DeviceVector) / sizeof(Word);
-  for (std::uint64_t v = thread; v < vectors; v += threads) {
-    union {
-      DeviceVector vector;
-      Word parts[words];
-    } value;
-    for (std::uint64_t i = 0; i < words; ++i)
-      value.parts[i] = reinterpret_cast<const Word*>(from)[v * words + i];
+  constexpr std::uint64_t at_once = 4;
+  std::uint64_t v = thread;
+  for (; v + (at_once - 1) * threads < vectors; v += at_once * threads) {
+    CopiedVector<Word> values[at_once];
+    for (std::uint64_t i = 0; i < at_once; ++i) values[i].load(from, v + i * threads);
+    for (std::uint64_t i = 0; i < at_once; ++i)
+      reinterpret_cast<DeviceVector*>(to)[v + i * threads] = values[i].vector;
+  }
+  for (; v < vectors; v += threads) {
+    CopiedVector<Word> value;
+    value.load(from, v);
     reinterpret_cast<DeviceVector*>(to)[v] = value.vector;
   }
 }
@@ -64,6 +81,7 @@ FARANDOLE_DEVICE void copy_vectors(const std::byte* from, std::byte* to, std::ui
 // What one of the block's `threads` threads does for one part.
 FARANDOLE_DEVICE inline void copy_part(const BatchedCopy& copy, std::uint64_t part, std::uint32_t thread,
                                        std::uint32_t threads) {
+  if (copy.count == 0) return;
   const CopyPiece& piece = piece_of(copy, part);
   const std::uint64_t begin = (part - piece.first_part) * copy_part_bytes;
   const std::uint64_t left = piece.bytes - begin;
@@ -106,6 +124,7 @@ FARANDOLE_DEVICE inline bool is_inside(const PeerCopy& copy, const CopyPiece& pi
 
 FARANDOLE_DEVICE inline void copy_peer_part(const PeerCopy& copy, std::uint64_t part, std::uint32_t thread,
                                             std::uint32_t threads) {
+  if (copy.count == 0) return;
   const CopyPiece& found = piece_of({copy.pieces, copy.count}, part);
   CopyPiece piece = found;
   // Another rank has written it into memory of the host, so it must not come from a cache.
