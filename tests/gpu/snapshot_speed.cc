@@ -1,7 +1,9 @@
 // How fast a snapshot of a GPU is staged, against one copy of the same bytes to pinned memory in the same
 // run. The tensors are the parameters of GPT-2 and the two moments of Adam. Prints one line of JSON.
+#include <chrono>
 #include <fmt/format.h>
 #include <string_view>
+#include <thread>
 
 #include "gpu/speed.h"
 
@@ -31,7 +33,12 @@ int run(int argc, char** argv) {
   const GpuStream stream(runtime);
   GpuStaging staging(runtime);
   std::vector<double> staged, copied;
-  staging.start(pieces, stream.handle())->wait();  // allocates the pinned memory
+  staging.prepare(bytes, 0);
+  std::this_thread::sleep_for(std::chrono::seconds(small ? 0 : 8));
+  const auto first_start = now_ns();
+  const auto first = staging.start(pieces, stream.handle());
+  const auto first_ms = seconds_since(first_start) * 1e3;
+  first->wait();
   for (int i = 0; i < (small ? 2 : 15); ++i) {
     const auto start = now_ns();
     staging.start(pieces, stream.handle())->wait();
@@ -40,8 +47,9 @@ int run(int argc, char** argv) {
                                 [&] { runtime->copy(pinned.get(), whole.get(), bytes, stream.handle()); }));
   }
   fmt::print(
-      "{{\"bytes\": {}, \"tensors\": {}, \"staged_ms\": {:.2f}, \"copy_ms\": {:.2f}, \"fraction\": {:.3f}}}\n",
-      bytes, pieces.size(), median(staged) * 1e3, median(copied) * 1e3, median(copied) / median(staged));
+      "{{\"bytes\": {}, \"tensors\": {}, \"first_ms\": {:.2f}, \"staged_ms\": {:.2f}, \"copy_ms\": {:.2f}, \"fraction\": {:.3f}}}\n",
+      bytes, pieces.size(), first_ms, median(staged) * 1e3, median(copied) * 1e3,
+      median(copied) / median(staged));
   return 0;
 }
 

@@ -352,10 +352,7 @@ Check check_cores() {
 }
 
 Check check_memory() {
-  std::int64_t available = 0;
-  std::ifstream stream("/proc/meminfo");
-  for (std::string line; std::getline(stream, line);)
-    if (line.starts_with("MemAvailable:")) available = std::stoll(line.substr(13)) * 1024;
+  const auto available = available_memory_bytes().value_or(0);
   auto text = describe_bytes(available) + " available";
   constexpr std::int64_t little = std::int64_t{1} << 30;
   bool short_of = available < little;

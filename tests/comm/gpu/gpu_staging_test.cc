@@ -2,10 +2,13 @@
 // memory without order as a failure.
 #include "farandole/comm/gpu/gpu_staging.h"
 
+#include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <gmock/gmock.h>
 #include <random>
 #include <thread>
+#include <vector>
 
 #include "comm/gpu_world.h"
 #include "lane.h"
@@ -38,8 +41,8 @@ struct Training {
     return std::thread([copies = staging.start(pieces, compute.handle()), expected = values.size(), this] {
       copies->wait();
       for (std::size_t i = 0; i < pieces.size(); ++i) {
-        const auto piece = copies->piece(i);
-        EXPECT_EQ(piece.size(), pieces[i].bytes);
+        std::vector<std::byte> piece(pieces[i].bytes);
+        copies->read(i, piece.data());
         EXPECT_TRUE(std::all_of(piece.begin(), piece.end(),
                                 [&](std::byte value) { return value == static_cast<std::byte>(expected); }))
             << "step " << expected;
@@ -67,6 +70,38 @@ TEST(GpuStaging, HasTheStateOfTheStepWhileTrainingGoesOn) {
     }
     for (auto& taker : takers) taker.join();
   }));
+}
+
+// The pinned memory is in chunks, and the first snapshot may come while it is being taken.
+TEST(GpuStaging, PreparesMemoryForPiecesOfAnySize) {
+  for (const bool at_once : {true, false})
+    expect_all_succeed(run_gpu_ranks(1, [&](GpuRank& rank) {
+      const auto runtime = rank.runtime;
+      runtime->use(0);
+      const GpuStream compute(runtime);
+      const std::vector<std::size_t> sizes = {1, (8 << 20) - 256, 3, (17 << 20) + 5, 0, 1 << 20};
+      std::vector<Buffer> state;
+      std::vector<GpuStaging::Piece> pieces;
+      const auto values = runtime->allocate_pinned(sizes[3]);
+      for (std::size_t i = 0; i < sizes[3]; ++i) values.get()[i] = static_cast<std::byte>(i * 7 % 251);
+      std::size_t bytes = 0;
+      for (const auto size : sizes) {
+        state.push_back(runtime->allocate(size));
+        runtime->copy(state.back().get(), values.get(), size, compute.handle());
+        pieces.push_back({state.back().get(), size});
+        bytes += size;
+      }
+      GpuStaging staging(runtime);
+      staging.prepare(bytes, 0);
+      if (!at_once) std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      const auto copies = staging.start(pieces, compute.handle());
+      copies->wait();
+      for (std::size_t i = 0; i < sizes.size(); ++i) {
+        std::vector<std::byte> piece(sizes[i]);
+        copies->read(i, piece.data());
+        EXPECT_TRUE(std::equal(piece.begin(), piece.end(), values.get())) << sizes[i];
+      }
+    }));
 }
 
 // If the host waited for the device, it would wait until the alarm.

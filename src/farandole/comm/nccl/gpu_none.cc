@@ -33,12 +33,11 @@ GpuStaging::~GpuStaging() = default;
 std::shared_ptr<const GpuStaging::Copies> GpuStaging::start(std::span<const Piece>, CUstream_st*) {
   return nullptr;
 }
+void GpuStaging::prepare(std::size_t, int) {}
 void GpuStaging::hold(CUstream_st*) {}
 GpuStaging::Copies::~Copies() = default;
 void GpuStaging::Copies::wait() const {}
-std::span<const std::byte> GpuStaging::Copies::piece(std::size_t) const {
-  return {};
-}
+void GpuStaging::Copies::read(std::size_t, std::byte*) const {}
 
 std::string nccl_version() {
   throw UserError("Farandole was built without the headers of CUDA and NCCL");

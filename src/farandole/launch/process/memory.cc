@@ -137,4 +137,11 @@ std::optional<std::int64_t> job_memory_bytes() {
   return least;
 }
 
+std::optional<std::int64_t> available_memory_bytes() {
+  std::ifstream stream("/proc/meminfo");
+  for (std::string line; std::getline(stream, line);)
+    if (line.starts_with("MemAvailable:")) return std::stoll(line.substr(13)) * 1024;
+  return std::nullopt;
+}
+
 }  // namespace farandole

@@ -53,4 +53,7 @@ std::optional<std::int64_t> slurm_memory_bytes(const Environment& environment);
 // none is known.
 std::optional<std::int64_t> job_memory_bytes();
 
+// What the machine can still give without swapping; nullopt if it does not say.
+std::optional<std::int64_t> available_memory_bytes();
+
 }  // namespace farandole

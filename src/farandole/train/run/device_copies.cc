@@ -40,7 +40,7 @@ std::function<void()> DeviceCopies::start() {
     runtime->use(device);  // or else CUDA takes memory of the first GPU for a thread that asks for an event
     copies->wait();
     for (std::size_t i = 0; i < targets.size(); ++i)
-      copy_bytes(targets[i].data(), copies->piece(i).data(), targets[i].size());
+      copies->read(i, targets[i].data());
   };
 }
 

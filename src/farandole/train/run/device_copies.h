@@ -17,6 +17,8 @@ class DeviceCopies {
   // Of tensors on `device`, which is the session's.
   DeviceCopies(const GpuOfRank& gpu, torch::Device device);
 
+  // Pinned memory for copies of this size together is taken in the background.
+  void prepare(std::size_t bytes) { staging_.prepare(bytes, gpu_.device); }
   bool takes(const torch::Tensor& tensor) const { return tensor.device() == device_; }
   // start() copies the tensor as it is then. It is kept until hold() is called or the next
   // copies have started.

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "farandole/base/clock.h"
+#include "farandole/launch/process/memory.h"
 #include "farandole/train/session_internals.h"
 
 namespace farandole {
@@ -59,6 +60,11 @@ void RunCheckpoints::save(std::int64_t step,
   describe(snapshot);
   store_->save(std::move(snapshot), copies_ ? copies_->start() : std::function<void()>());
   schedule_->saved(step, seconds_since(0), seconds_since(begin_ns) + store_->write_seconds());
+}
+
+void RunCheckpoints::prepare(std::size_t bytes) {
+  const auto available = available_memory_bytes();
+  if (copies_ && available && static_cast<std::int64_t>(bytes) < *available / 2) copies_->prepare(bytes);
 }
 
 void RunCheckpoints::hold() {

@@ -43,6 +43,8 @@ class RunCheckpoints {
   // `describe` sets the rest of the snapshot on rank 0.
   void save(std::int64_t step, const std::function<void(SnapshotBuilder&, DeviceCopies*)>& capture,
             const std::function<void(Snapshot&)>& describe);
+  // The first checkpoint will have this size.
+  void prepare(std::size_t bytes);
   // To be called before tensors change that are still being copied from a GPU.
   void hold();
   std::int64_t saved_step() const { return saved_step_; }  // -1: none

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <torch/utils.h>
 #include <torch/version.h>
+#include <utility>
 
 #include "farandole/base/clock.h"
 #include "farandole/base/error.h"
@@ -133,6 +134,9 @@ void RunState::count_step(const std::vector<std::pair<std::string, torch::Tensor
   ++steps_;
   if (!trained) return;
   ++trained_steps_;
+  // Optimizers have their state after their first step.
+  if (leads() && session_.device().is_cuda() && !std::exchange(prepared_, true))
+    checkpoints_->prepare(bytes_on_gpu(tracked_));
   for (const auto& [name, value] : values) {
     auto found = std::ranges::find(sums_, name, [](const auto& sum) { return sum.first; });
     if (found == sums_.end())

@@ -115,7 +115,7 @@ class RunState {
   const Hooks hooks_;
   ResourceMeter meter_;
   std::optional<RunCheckpoints> checkpoints_;
-  bool resumed_ = false;
+  bool resumed_ = false, prepared_ = false;
   std::int64_t saved_epoch_ = -1;
   // Since the last line of metrics.
   std::vector<std::pair<std::string, torch::Tensor>> sums_;

@@ -228,6 +228,20 @@ void check_order(const Snapshot& snapshot, const SampleOrder& order, const char*
   if (position.samples > order.samples) refuse(fmt::format("the data has only {} samples", order.samples));
 }
 
+std::size_t bytes_on_gpu(const TrackedState& state) {
+  std::size_t bytes = 0;
+  const auto count = [&](const NamedTensors& tensors) {
+    for (const auto& [name, tensor] : tensors)
+      if (tensor.is_cuda()) bytes += tensor.nbytes();
+  };
+  count(tensors_of(state));
+  const auto known = names_of_parameters(state);
+  for (auto* const optimizer : state.optimizers)
+    count(export_optimizer_state(*optimizer, parameter_names(known, *optimizer)));
+  count(tensors_of_values(state));
+  return bytes;
+}
+
 void capture(Session& session, const TrackedState& state, const Position& position, SnapshotBuilder& snapshot,
              DeviceCopies* copies) {
   const auto rng = session.all_gather(random_state(session.device()).unsqueeze(0));

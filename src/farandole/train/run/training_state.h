@@ -61,6 +61,9 @@ void add_order(SnapshotBuilder& snapshot, const SampleOrder& order);
 void check_order(const Snapshot& snapshot, const SampleOrder& order, const char* data_option = "--data",
                  const char* seed_option = "--seed");
 
+// The bytes of the state that capture() copies from a GPU.
+std::size_t bytes_on_gpu(const TrackedState& state);
+
 // Copies the state into the snapshot on rank 0, so that training may continue. The random generators of all
 // ranks are gathered. With `copies`, tensors on the device are added there; the caller starts these copies.
 // Collective: every rank of the group must call this in the same order.
