@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Without a usable GPU, --device cuda is refused with the reason and --device auto trains on the CPU.
+# Without a usable GPU, --device cuda is refused with the reason, and the default trains on CPUs and says why.
 source "$(dirname "$0")/common.sh"
 ! nvidia-smi -L >/dev/null 2>&1 || { echo "skipped: this machine has a GPU; see tests/gpu/run"; exit 77; }
 options=(--model mlp --data synthetic --synthetic-samples 64 --timeline off)
@@ -8,9 +8,10 @@ refused 64 "--device cuda cannot be used: .*; use --device cpu" "${options[@]}" 
 FARANDOLE_CUDA_LIBRARY=/proc/nowhere/libcudart.so refused 64 "/proc/nowhere/libcudart.so cannot be loaded|built without the headers" \
   "${options[@]}" --run-dir x --device cuda
 refused 64 "--device cannot be 'gpu'; it is one of cpu, cuda, auto" "${options[@]}" --run-dir x --device gpu
-refused 64 "work on CPUs only; use --device cpu" "${options[@]}" --run-dir x --device auto --compression float16
+refused 64 "work on CPUs only; use --device cpu" "${options[@]}" --run-dir x --device cuda --compression float16
+train 1 "${options[@]}" --run-dir compressed --compression float16 && grep -q '^computes on CPUs: --compression' out || fail "an option of CPUs"
 refused 64 "--ranks-per-gpu .*1" "${options[@]}" --run-dir x --device auto --ranks-per-gpu 0
-train 2 "${options[@]}" --run-dir cpu --device auto || fail "auto"
+train 2 "${options[@]}" --run-dir cpu && grep -q '^computes on CPUs: there is no NVIDIA GPU on ' out || fail "auto"
 grep -q '"device": "cpu"' cpu/run.json && ! grep -q '"gpus"' cpu/run.json || fail "run.json"
 
 # The test double of CUDA has GPUs, and LibTorch has none.

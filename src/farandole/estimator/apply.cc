@@ -48,12 +48,13 @@ void refuse_own_file(const std::string& files, const fs::path& output) {
 class Transformation {
  public:
   Transformation(const fs::path& run, const std::string& files, const TransformOptions& options,
-                 TableFormat format)
+                 TableFormat format, torch::Device device)
       : record_(find_fit(run.parent_path(), run.filename())),
         trained_(trained_options(record_)),
         table_(open_table(files, columns_of(features_of(trained_)), OtherColumns::kept)),
         names_texts_(format == TableFormat::hdf5),
-        model_(run / "model.pt"),
+        device_(device),
+        model_(run / "model.pt", device),
         tensors_(*table_, trained_, /*with_labels=*/false) {
     model_.train(false);
     const auto examples = first_outputs();
@@ -160,7 +161,11 @@ class Transformation {
   }
 
   std::vector<torch::Tensor> outputs_of(TableBatch batch) {
-    return model_.forward(tensors_.take(std::move(batch)).inputs, trained_.labels.size());
+    auto inputs = tensors_.take(std::move(batch)).inputs;
+    for (auto& input : inputs) input = input.to(device_);
+    auto outputs = model_.forward(std::move(inputs), trained_.labels.size());
+    for (auto& output : outputs) output = output.cpu();
+    return outputs;
   }
 
   std::vector<torch::Tensor> first_outputs() {
@@ -242,6 +247,7 @@ class Transformation {
   const EstimatorOptions trained_;
   std::shared_ptr<const DataTable> table_;
   const bool names_texts_;  // Predictions of classes with names are these names, and not numbers.
+  const torch::Device device_;
   ScriptModel model_;
   RowTensors tensors_;
   std::vector<DataColumn> columns_ = table_->columns();  // Columns of the output.
@@ -266,6 +272,7 @@ TableFormat format_of_transform(const fs::path& output) {
 std::int64_t transform_on_rank(Session& session, const fs::path& own_run, const std::string& files,
                                const fs::path& output, const TransformOptions& options) {
   const auto run = run_of_rank_0(session, own_run);
+  session.use_device(options.device);
   std::unique_ptr<Transformation> transformation;
   std::vector<std::uint64_t> offsets;
   std::optional<AtomicFile> file;  // of rank 0
@@ -273,7 +280,7 @@ std::int64_t transform_on_rank(Session& session, const fs::path& own_run, const 
   auto format = TableFormat::hdf5;
   session.together([&] {
     format = format_of_transform(output);
-    transformation = std::make_unique<Transformation>(run, files, options, format);
+    transformation = std::make_unique<Transformation>(run, files, options, format, session.device());
     if (session.rank() == 0) refuse_own_file(files, output);
   });
   session.together([&] {
@@ -302,6 +309,7 @@ std::int64_t transform_on_rank(Session& session, const fs::path& own_run, const 
 Evaluation evaluate_on_rank(Session& session, const std::filesystem::path& own_run, const std::string& files,
                             const TransformOptions& options) {
   const auto run = run_of_rank_0(session, own_run);
+  session.use_device(options.device);
   EstimatorOptions trained;
   FitRecord record;
   std::shared_ptr<const DataTable> table;
@@ -315,7 +323,8 @@ Evaluation evaluate_on_rank(Session& session, const std::filesystem::path& own_r
     table = number_classes(open_table(files, columns_of(trained)), texts, record.classes);
     if (session.rank() == 0)
       for (const auto& warning : table->warnings()) log_warning("{}", warning);
-    model = std::make_unique<ModelWithLosses>(run / "model.pt", *table, trained, torch::kCPU, record.classes);
+    model = std::make_unique<ModelWithLosses>(run / "model.pt", *table, trained, session.device(),
+                                              record.classes);
     model->model().train(false);
     scores = std::make_unique<Scores>(ScoreOptions{trained.labels, model->classifies(), options.metrics,
                                                    options.metric_functions, /*all=*/true});

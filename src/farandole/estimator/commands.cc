@@ -327,6 +327,8 @@ int transform_command(int argc, const char* const* argv) {
   parser.visible.add_options()("output,o", po::value(&output), "file to write: .h5, or .csv")(
       "argmax", po::bool_switch(&o.argmax),
       "also add LABEL__prediction, the class with the highest output, by its name if the labels are texts")(
+      "device", po::value(&o.device)->default_value(o.device),
+      "where to compute: cpu, cuda (one GPU for each rank) or auto (GPUs if every rank can have one)")(
       "batch-size", po::value(&o.batch)->default_value(o.batch),
       "rows per rank and forward pass; 0: as many as 16 MiB hold, and 256 at most");
   std::optional<TrainedModel> model;
@@ -363,6 +365,8 @@ int evaluate_command(int argc, const char* const* argv) {
   parser.visible.add_options()("format", po::value(&format)->default_value(format), "text or json")(
       "metrics", po::value(&metrics),
       "more metrics: NAME=FILE with a TorchScript function of output and label")(
+      "device", po::value(&o.device)->default_value(o.device),
+      "where to compute: cpu, cuda (one GPU for each rank) or auto (GPUs if every rank can have one)")(
       "batch-size", po::value(&o.batch)->default_value(o.batch),
       "rows per rank and forward pass; 0: as many as 16 MiB hold, and 256 at most");
   std::optional<TrainedModel> model;

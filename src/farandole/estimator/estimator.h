@@ -63,7 +63,7 @@ struct EstimatorOptions {
   std::int64_t validation_steps = 0;  // Batches per rank and validation at most; 0: all rows.
   double validation = 0;              // Fraction of the rows, chosen at random, that is only validated on.
   std::string validation_column{};    // Or a column that is not 0 for these rows.
-  std::string device = "cpu";  // cpu, cuda (a GPU for each rank) or auto (GPUs if every rank can have one)
+  std::string device = "auto";  // cpu, cuda (a GPU for each rank) or auto (GPUs if every rank can have one)
   std::string precision = "float32";  // Of the layers: float32, tf32, bfloat16 or float16.
   double clip_norm = 0;               // Largest global 2-norm of the gradients; 0: no limit.
   // What a gradient that is not finite does: stop, skip (the step) or rollback.
@@ -101,7 +101,8 @@ struct EstimatorOptions {
 
 struct TransformOptions {
   int num_proc = 1;
-  std::int64_t batch = 0;  // Rows per rank and forward pass; 0: as many as 16 MiB hold, and 256 at most.
+  std::int64_t batch = 0;       // Rows per rank and forward pass; 0: as many as 16 MiB hold, and 256 at most.
+  std::string device = "auto";  // As EstimatorOptions::device.
   bool argmax =
       false;  // Adds <label>__prediction: the class with the highest output, by its name if it has one.
   // More metrics for evaluate(), as EstimatorOptions::metrics and metric_functions.

@@ -64,7 +64,7 @@ ExitCode fit_on_rank(Session& session, const EstimatorOptions& options, const st
   std::optional<RunDirectory> directory;
   ClassNames classes;
   std::string shared_classes;
-  session.use_device(options.device);
+  const auto device = session.use_device(options.device);
   session.together([&] {
     table = open_table(files, columns_of(options));
     if (session.rank() != 0) return;
@@ -111,6 +111,7 @@ ExitCode fit_on_rank(Session& session, const EstimatorOptions& options, const st
     fmt::print("{} {} on {} rank{}: {} rows, {} of them for validation\n", resumed ? "continuing" : "fitting",
                folder, session.size(), session.size() == 1 ? "" : "s", table->rows(),
                training.validation_rows());
+    fmt::print("computes on {}\n", device);
     if (resumed) fmt::print("continuing from step {} of {}\n", trainer.steps_done(), trainer.total_steps());
     std::fflush(stdout);
   }

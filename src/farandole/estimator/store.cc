@@ -146,7 +146,7 @@ Json options_to_json(const EstimatorOptions& o) {
             {"patience", o.patience},
             {"keep_best", o.keep_best}};
   // Fits of earlier versions do not have these.
-  if (o.device != "cpu") json["device"] = o.device;
+  if (o.device != "auto") json["device"] = o.device;
   if (o.precision != "float32") json["precision"] = o.precision;
   if (o.clip_norm != 0) json["clip_norm"] = o.clip_norm;
   if (o.drop_last) json["drop_last"] = true;

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <dlfcn.h>
 #include <exception>
+#include <filesystem>
 #include <fmt/format.h>
 #include <set>
 #include <torch/utils.h>
@@ -15,6 +16,7 @@
 
 #include "farandole/base/bytes.h"
 #include "farandole/base/error.h"
+#include "farandole/base/host.h"
 #include "farandole/base/log.h"
 #include "farandole/base/process/cores.h"
 #include "farandole/base/run/run_files.h"
@@ -39,6 +41,13 @@ void share_cores(int local_size) {
 // program asks for a GPU. LibTorch looks for GPUs only once, so this must
 // come before anything else of it that does so.
 std::shared_ptr<const GpuRuntime> load_gpus(std::string& why_not) {
+  const auto has_driver = [] {
+    return std::filesystem::exists("/dev/nvidiactl") || std::filesystem::exists("/dev/dxg");
+  };
+  if (std::getenv("FARANDOLE_CUDA_LIBRARY") == nullptr && !has_driver()) {
+    why_not = "there is no NVIDIA GPU on " + host_name();
+    return nullptr;
+  }
   auto runtime = GpuRuntime::load(why_not);
   if (runtime == nullptr) return nullptr;
   // LibTorch finds the kernels of CUDA through what this library registers. Nothing links it, so that
@@ -173,13 +182,13 @@ torch::Device Session::device() const {
   return internals_->parts_->device;
 }
 
-void Session::use_device(std::string_view wish, int ranks_per_gpu) {
+std::string Session::use_device(std::string_view wish, int ranks_per_gpu) {
   if (wish != "cpu" && wish != "cuda" && wish != "auto")
     throw UserError(
         fmt::format("the device cannot be '{}'; use cpu, cuda (one GPU for each rank) or auto (GPUs if every "
                     "rank can have one)",
                     wish));
-  if (wish == "cpu") return;
+  if (wish == "cpu") return "CPUs";
   std::string why_not;
   auto runtime = load_gpus(why_not);
   struct Gpus {
@@ -196,12 +205,14 @@ void Session::use_device(std::string_view wish, int ranks_per_gpu) {
   std::vector<Gpus> all(static_cast<std::size_t>(size()));
   const std::vector<std::size_t> bytes(all.size(), sizeof own);
   mine.communicator().all_gather("GPUs", &own, all.data(), bytes);
-  if (std::any_of(all.begin(), all.end(), [](const Gpus& gpus) { return gpus.count == 0; })) {
+  const auto without = std::ranges::find(all, 0, &Gpus::count);
+  if (without != all.end()) {
     together([&] {
       if (wish == "cuda" && runtime == nullptr)
         throw UserError(fmt::format("--device cuda cannot be used: {}; use --device cpu", why_not));
     });
-    return;
+    if (runtime == nullptr) return "CPUs: " + why_not;
+    return fmt::format("CPUs: rank {} has no GPU", without - all.begin());
   }
   const auto& layout = mine.layout();
   const auto node_of = [&](std::size_t r) { return layout.nodes[r]; };
@@ -212,11 +223,13 @@ void Session::use_device(std::string_view wish, int ranks_per_gpu) {
   int device = 0;
   try {
     together([&] { device = choose_gpu(here, local_rank(), node(), ranks_per_gpu); });
-  } catch (const Error&) {
-    if (wish == "auto") return;
+  } catch (const Error& error) {
+    if (wish == "auto") return fmt::format("CPUs: {}", error.what());
     throw;
   }
+  std::string name;
   together([&] {
+    name = runtime->describe(device).name;
     mine.gpu = use_gpu(runtime, device);
     store_text(chosen.first, runtime->describe(device).uuid);
     store_text(chosen.topology, runtime->topology(device));
@@ -230,6 +243,7 @@ void Session::use_device(std::string_view wish, int ranks_per_gpu) {
   }
   mine.gpu->shared = std::set(mine.gpus.begin(), mine.gpus.end()).size() < mine.gpus.size();
   mine.parts_->device = torch::Device(torch::kCUDA, static_cast<torch::DeviceIndex>(mine.gpu->device));
+  return name + (mine.gpu->shared ? ", shared by ranks" : ", one for each rank");
 }
 
 TensorCollectives& Session::collectives() {

@@ -128,14 +128,16 @@ std::string describe_hosts(const std::vector<std::string>& hosts) {
   return fmt::format("{} hosts ({} … {})", different.size(), *different.begin(), *different.rbegin());
 }
 
+// `device` is what was chosen and why.
 void greet(Session& session, const TrainOptions& options, const DataSplit& data, const Trainer& trainer,
-           const RunFacts& facts) {
+           const RunFacts& facts, const std::string& device) {
   fmt::print("{} ({} parameters) on {}: {} training and {} held-out samples\n", options.model.name,
              facts.parameters.value_or(0), data.source, data.train->size(), data.held_out->size());
   fmt::print("{} rank{} on {}, {} thread{} each, {} samples per step, {} steps in {} epoch{}\n",
              session.size(), session.size() == 1 ? "" : "s", describe_hosts(session.hosts()),
              torch::get_num_threads(), torch::get_num_threads() == 1 ? "" : "s", trainer.global_batch(),
              trainer.total_steps(), options.epochs, options.epochs == 1 ? "" : "s");
+  fmt::print("computes on {}\n", device);
   if (facts.between_nodes) fmt::print("{}\n", *facts.between_nodes);
   std::fflush(stdout);
 }
@@ -209,7 +211,10 @@ int train(Session& session, TrainOptions options, const std::string& option_line
     options.data.as_text = options.model.name == "gpt";
     options.data.context = options.model.context;
   });
-  session.use_device(options.device, options.ranks_per_gpu);
+  const bool only_cpu = options.device == "auto" && options.needs_cpu();
+  auto device = session.use_device(only_cpu ? "cpu" : options.device, options.ranks_per_gpu);
+  if (only_cpu) device += ": --compression and --synchronize parameters work there only";
+  options.device = session.device().is_cuda() ? "cuda" : "cpu";  // for run.json and checkpoints
   data = open_staged_data(session, options.data, options.data_scratch);
   session.together([&] {
     if (data.train->size() < session.size())
@@ -239,7 +244,7 @@ int train(Session& session, TrainOptions options, const std::string& option_line
           options.run_dir.string(), resumed->step, resumed->epoch, resumed->epoch == 1 ? "" : "s");
     return 0;
   }
-  const auto gpu_steps = StepWindow::parse(options.gpu_activity.value_or("all"), "--gpu-activity");
+  const auto gpu_steps = ActivitySteps::parse(options.gpu_activity.value_or(""), "--gpu-activity");
   session.start_recording({options.run_dir, StepWindow::parse(options.timeline, "--timeline"), gpu_steps,
                            options.recorder_mb << 20, options.recorder_dir, options.merge_limit});
   if (options.gpu_activity && !gpu_steps.off() && session.rank() == 0 && !session.no_gpu_activity().empty())
@@ -257,7 +262,7 @@ int train(Session& session, TrainOptions options, const std::string& option_line
   if (run) {
     auto facts = trainer.facts();
     facts.program = fmt::format("{}", fmt::join(argv, argv + argc, " "));
-    greet(session, options, data, trainer, facts);
+    greet(session, options, data, trainer, facts, device);
     if (resumed) fmt::print("continuing from step {}\n", resumed->step);
     if (!changes.empty())
       fmt::print("these options differ from those of the checkpoint: {}\n", fmt::join(changes, ", "));

@@ -136,7 +136,7 @@ OptionParser train_option_parser(TrainOptions& o, const std::filesystem::path& p
       ("on-nonfinite", value(o.on_nonfinite), "after a NaN or an infinity: stop, skip (leave the step out) or rollback (to the newest checkpoint)")
       ("seed", value(o.seed), "seed of parameters, shuffling and dropout");
   where.add_options()
-      ("device", value(o.device), "cpu, cuda (one GPU for each rank) or auto")
+      ("device", value(o.device), "cpu, cuda (one GPU for each rank) or auto (GPUs if every rank can have one)")
       ("bucket-mb", bucket_size(o.bucket_mb), "size of a gradient bucket in MiB; auto: measured in the first steps")
       ("compression", value(o.compression), "of gradients: none, float16, bfloat16 or bfloat16:between-nodes")
       ("synchronize", value(o.synchronize), "gradients: averaged in each step. parameters:K or parameters:epoch: parameters are averaged every K steps or after each epoch")
@@ -160,7 +160,7 @@ OptionParser train_option_parser(TrainOptions& o, const std::filesystem::path& p
       ("resume-optimizer", value(o.resume_optimizer), "same (refuse a checkpoint of another optimizer) or fresh (drop the optimizer state of such a checkpoint)")
       ("mtbf", po::value<std::string>()->default_value("24h")->notifier([&o](const std::string& time) { o.mtbf = required_duration("--mtbf", time); }), "mean time between failures of a job of this size, for --checkpoint-every auto")
       ("checkpoint-keep-every", value(o.checkpoint_keep_every), "also keep the first checkpoint of every this many steps for good; 0: none")
-      ("gpu-activity", text(o.gpu_activity), "record GPU kernels and memory copies: off, steps=A-B or all. The default is all if there is a GPU. NVTX ranges are recorded if NVTX_INJECTION64_PATH is set to libcupti.so at the start")
+      ("gpu-activity", text(o.gpu_activity), "record GPU kernels and memory copies: off, steps=A-B, all or sample, which is the default if there is a GPU: 10 steps after the first 10, then 10 of every 1000, and the next 10 after SIGUSR2. NVTX ranges are recorded if NVTX_INJECTION64_PATH is set to libcupti.so at the start")
       ("recorder-mb", value(o.recorder_mb), "size of each rank's flight recorder in MiB. When it is full, the oldest events are overwritten; with --timeline steps=A-B the newest are dropped")
       ("recorder-dir", text(o.recorder_dir), "folder of the recorder files while the run lasts: run (the run directory), a folder on the nodes, or auto (a folder on the nodes if the run directory is on a parallel or network file system). The default is FARANDOLE_RECORDER_DIR, or else auto")
       ("merge-limit", value(o.merge_limit), "largest number of ranks in timeline.json.gz; 0: all. Above this limit, only the first, last and slowest ranks and a sample of the others are merged")
@@ -173,6 +173,11 @@ OptionParser train_option_parser(TrainOptions& o, const std::filesystem::path& p
   return parser;
 }
 
+bool TrainOptions::needs_cpu() const {
+  return parse_compression(compression).kind != Compression::Kind::none ||
+         parse_synchronization(synchronize).of_parameters();
+}
+
 void TrainOptions::check() const {
   if (data.path.empty()) throw UserError("--data is missing; name a file or folder, or 'synthetic'");
   if (run_dir.empty()) throw UserError("--run-dir is missing; name the folder for the files of the run");
@@ -180,8 +185,7 @@ void TrainOptions::check() const {
   one_of(optimizer, {"sgd", "adam", "adamw", "rmsprop"}, "optimizer");
   one_of(schedule, {"constant", "cosine"}, "schedule");
   one_of(device, {"cpu", "cuda", "auto"}, "device");
-  if (device != "cpu" && (parse_compression(compression).kind != Compression::Kind::none ||
-                          parse_synchronization(synchronize).of_parameters()))
+  if (device == "cuda" && needs_cpu())
     throw UserError("--compression and --synchronize parameters work on CPUs only; use --device cpu");
   in_range(1, ranks_per_gpu, "ranks-per-gpu");
   if (transport) one_of(*transport, {"auto", "hierarchical", "mpi"}, "transport");
@@ -228,7 +232,7 @@ void TrainOptions::check() const {
         fmt::format("--bucket-mb auto cannot be used with {}; give a size",
                     compresses ? "--compression " + compression : "--synchronize " + synchronize));
   StepWindow::parse(timeline, "--timeline");
-  if (gpu_activity) StepWindow::parse(*gpu_activity, "--gpu-activity");
+  if (gpu_activity) ActivitySteps::parse(*gpu_activity, "--gpu-activity");
 }
 
 std::string TrainOptions::to_json() const {

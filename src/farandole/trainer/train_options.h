@@ -21,7 +21,7 @@ struct TrainOptions : LoopOptions {
   ModelOptions model;
   DataOptions data;
   std::string data_scratch;              // auto | a folder; empty: the data is not copied.
-  std::string device = "cpu";            // cpu | cuda | auto
+  std::string device = "auto";           // cpu | cuda | auto
   int ranks_per_gpu = 1;                 // that share a GPU
   std::optional<std::string> transport;  // see Session::use_transport()
 
@@ -30,7 +30,7 @@ struct TrainOptions : LoopOptions {
   std::string resume_optimizer = "same";  // same | fresh
 
   std::string timeline = "all";
-  std::optional<std::string> gpu_activity;  // Values as for timeline; no value: all if there is a GPU.
+  std::optional<std::string> gpu_activity;  // As ActivitySteps::parse(); no value: sample if there is a GPU.
   std::size_t recorder_mb = 64;
   std::optional<std::string> recorder_dir;  // auto | run | a folder; no value: FARANDOLE_RECORDER_DIR.
   std::size_t merge_limit = 64;             // Ranks in timeline.json.gz; 0: all.
@@ -44,6 +44,7 @@ struct TrainOptions : LoopOptions {
   std::string to_json() const;
   // Throws: UserError if an option has a wrong value; the message names the option.
   void check() const;
+  bool needs_cpu() const;  // because of an option that works on CPUs only
 };
 
 // Describes each option of `now` that differs from `saved`, as in "--lr 0.1 instead of 0.01"; both are

@@ -25,7 +25,7 @@ refused 64 'short.txt' --model gpt --data short.txt --run-dir r
 refused 64 'samples' --model mlp --data synthetic --synthetic-samples 0 --run-dir r
 touch file
 refused 64 'file' "${small[@]}" --run-dir file/run
-refused 64 "gpu-activity cannot be 'some'; give off, steps=A-B or all" "${small[@]}" --gpu-activity some --run-dir gpu
+refused 64 "gpu-activity cannot be 'some'; give sample, off, steps=A-B or all" "${small[@]}" --gpu-activity some --run-dir gpu
 train 1 "${small[@]}" --gpu-activity all --run-dir gpu || fail "asking for a GPU's activity"
 [[ -e /dev/nvidiactl ]] || grep -q 'gpu-activity: no GPU activity is recorded' err || fail "nobody says that there is no GPU"
 # MPI would wait for a program that is no rank of the training.
