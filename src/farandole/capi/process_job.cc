@@ -98,7 +98,7 @@ void start() {
   job.mpi().before_finalize([] { fdl_close(); });
   job.attend_errors(true);
   const char* const wish = std::getenv("FARANDOLE_GPU_ACTIVITY");
-  const auto gpu_steps = StepWindow::parse(wish == nullptr ? "all" : wish, "FARANDOLE_GPU_ACTIVITY");
+  const auto gpu_steps = ActivitySteps::parse(wish == nullptr ? "" : wish, "FARANDOLE_GPU_ACTIVITY");
   if (const auto folder = run_dir_of_environment(); !folder.empty())
     job.start_recording({.run_dir = folder, .gpu_activity = gpu_steps},
                         gpu_of_rank(job.layout().local_rank, std::getenv("CUDA_VISIBLE_DEVICES")));

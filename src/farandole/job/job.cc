@@ -244,8 +244,8 @@ void Job::start_recording(const RecordingOptions& options, const std::string& gp
   auto& parts = *parts_;
   if (communicator_changes) communicator_changes(nullptr);
   parts.communicator.reset();
-  parts.gpu_activity.reset();
   parts.trace_requests.reset();
+  parts.gpu_activity.reset();
   parts.recording.reset();
   parts.timeline = std::make_unique<Timeline>();
   parts.steps = {};
@@ -276,9 +276,11 @@ void Job::start_recording(const RecordingOptions& options, const std::string& gp
   parts.recording = std::make_unique<Recording>(
       parts.mpi.new_channel(), *parts.timeline,
       TraceOptions{.run_dir = options.run_dir, .merge_limit = options.merge_limit, .gpu = gpu});
-  parts.trace_requests =
-      std::make_unique<TraceRequests>(layout(), parts.trace_asked, *parts.timeline,
-                                      TraceRequestOptions{options.run_dir, options.merge_limit});
+  parts.trace_requests = std::make_unique<TraceRequests>(
+      layout(), parts.trace_asked, *parts.timeline,
+      TraceRequestOptions{options.run_dir, options.merge_limit, [gpu = parts.gpu_activity.get()] {
+                            if (gpu != nullptr) gpu->record_next_steps();
+                          }});
   communicators_ = 0;
   reconnect();
 }
@@ -322,16 +324,16 @@ void Job::program_marks_steps() {
 }
 
 void Job::close_recording() {
-  parts_->gpu_activity.reset();
   parts_->trace_requests.reset();
+  parts_->gpu_activity.reset();
   parts_->recording.reset();
 }
 
 void Job::publish() {
   auto& parts = *parts_;
+  parts.trace_requests.reset();
   parts.gpu_activity.reset();
   if (parts.recording == nullptr) return;
-  parts.trace_requests.reset();
   std::exchange(parts.recording, nullptr)->publish();
 }
 

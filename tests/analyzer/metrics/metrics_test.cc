@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <random>
+#include <tuple>
+#include <utility>
+#include <vector>
 
 #include "analyzer/metrics_identities.h"
 #include "analyzer/trace_builder.h"
@@ -208,6 +211,29 @@ TEST(Metrics, AreThoseOfTheStepsWithRecordedGpuWork) {
   // A step in the middle in which the GPU does nothing is recorded.
   EXPECT_FALSE(measure_trace(partly_recorded(40, 0, 39, true, 20), {{"device", "cuda"}}).window.of_part);
   EXPECT_DOUBLE_EQ(gpu_shares(measure_trace(partly_recorded(40, 10, 20)))->utilization, 0.96);
+}
+
+// As a recorder records it that takes a sample of the steps.
+TEST(Metrics, AreThoseOfTheLongestSequenceOfStepsWithRecordedGpuWork) {
+  for (const auto& [parts, first, last] :
+       std::vector<std::tuple<std::vector<std::pair<int, int>>, std::int64_t, std::int64_t>>{
+           {{{10, 19}, {50, 59}, {90, 99}}, 90, 99},  // of equal ones the last
+           {{{10, 24}, {50, 59}}, 10, 24},
+           {{{0, 9}, {50, 55}}, 5, 9}}) {  // after the warm-up
+    TraceBuilder trace(1);
+    for (int step = 0; step < 100; ++step) {
+      const std::int64_t t = step * 100 * ms;
+      trace.step(0, step, t, t + 100 * ms);
+      trace.span(0, 0, "forward", t, t + 100 * ms);
+      for (const auto& [begin, end] : parts)
+        if (step >= begin && step <= end) trace.span(0, 2, "gpu_kernel", t + 2 * ms, t + 98 * ms, {}, "gemm");
+    }
+    const auto metrics = measure_trace(trace, {{"device", "cuda"}});
+    expect_identities(metrics);
+    EXPECT_EQ(metrics.window.step_numbers.front(), first);
+    EXPECT_EQ(metrics.window.step_numbers.back(), last);
+    EXPECT_NEAR(gpu_shares(metrics)->utilization, 0.96, 0.01);
+  }
 }
 
 // Four-byte buckets that a thread beside the training thread reduces one after the other: compute hides them

@@ -21,8 +21,8 @@ std::vector<std::uint8_t> records;
 std::deque<std::string> names;  // which records point to
 std::uint32_t correlation = 0;
 bool unfinished = false;
-// Calls of the runtime and the driver that are not recorded.
-std::set<std::pair<CUpti_ActivityKind, CUpti_CallbackId>> left_out;
+// Calls of the runtime and the driver that are recorded.
+std::set<std::pair<CUpti_ActivityKind, CUpti_CallbackId>> calls;
 
 bool fails(const char* name) {
   const char* const fault = std::getenv("CUPTI_DOUBLE_FAIL");
@@ -35,8 +35,12 @@ std::size_t size_of(CUpti_ActivityKind kind) {
 
 CUptiResult enable_call(CUpti_ActivityKind kind, CUpti_CallbackId call, bool enable) {
   const std::lock_guard lock(mutex);
-  enable ? void(left_out.erase({kind, call})) : void(left_out.insert({kind, call}));
+  enable ? void(calls.insert({kind, call})) : void(calls.erase({kind, call}));
   return CUPTI_SUCCESS;
+}
+
+bool records_call(CUpti_ActivityKind kind, CUpti_CallbackId call) {
+  return enabled.contains(kind) || calls.contains({kind, call});
 }
 
 template <class Record>
@@ -67,7 +71,6 @@ CUptiResult cuptiActivityEnable(CUpti_ActivityKind kind) {
     return CUPTI_ERROR_INSUFFICIENT_PRIVILEGES;
   const std::lock_guard lock(mutex);
   enabled.insert(kind);
-  std::erase_if(left_out, [&](const auto& call) { return call.first == kind; });
   return CUPTI_SUCCESS;
 }
 
@@ -130,10 +133,12 @@ void cupti_double_kernel(const char* name) {
   if (!enabled.contains(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL)) return;
   CUpti_ActivityAPI call{};
   call.kind = CUPTI_ACTIVITY_KIND_RUNTIME;
+  call.cbid = CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernel_v7000;
   call.start = timestamp();
   call.end = call.start + 1;
   call.correlationId = ++correlation;
-  append(call);
+  if (records_call(CUPTI_ACTIVITY_KIND_RUNTIME, CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernel_v7000))
+    append(call);
   CUpti_ActivityKernel10 kernel{};
   kernel.kind = CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
   kernel.start = call.start;
@@ -156,15 +161,12 @@ void cupti_double_endless_kernel(const char* name) {
 // Whether calls of the runtime and the driver that ask for an event are recorded.
 bool cupti_double_records_queries() {
   const std::lock_guard lock(mutex);
-  const auto records_call = [](CUpti_ActivityKind kind, CUpti_CallbackId call) {
-    return enabled.contains(kind) && !left_out.contains({kind, call});
-  };
   return records_call(CUPTI_ACTIVITY_KIND_RUNTIME, CUPTI_RUNTIME_TRACE_CBID_cudaEventQuery_v3020) ||
          records_call(CUPTI_ACTIVITY_KIND_DRIVER, CUPTI_DRIVER_TRACE_CBID_cuEventQuery);
 }
 
 int cupti_double_enabled() {
   const std::lock_guard lock(mutex);
-  return static_cast<int>(enabled.size());
+  return static_cast<int>(enabled.size() + calls.size());
 }
 }

@@ -90,38 +90,91 @@ std::vector<CommonStep> measure_steps(const RunModel& run, const std::vector<std
   return steps;
 }
 
-// Returns the first and the last step of which the work of GPUs was recorded, if others are before the first
-// or behind the last work. GPUs run behind their hosts, so the record may begin or end within a step: such a
-// step counts only if no other has more.
-std::optional<std::pair<std::size_t, std::size_t>> steps_with_gpu(const RunModel& run,
-                                                                  const std::vector<CommonStep>& steps) {
-  if (steps.empty()) return std::nullopt;
-  Interval recorded{INT64_MIN, INT64_MAX};  // On all ranks with GPUs.
-  for (const auto& rank : run.ranks) {
-    Interval extent{INT64_MAX, INT64_MIN};
-    for (const auto& span : rank.gpu()) {
-      extent.start = std::min(extent.start, span.start);
-      extent.end = std::max(extent.end, span.end);
+struct StepRange {
+  std::size_t first, last;
+};
+
+std::int64_t end_of(const std::vector<CommonStep>& steps, std::size_t i) {
+  return i + 1 < steps.size() ? steps[i + 1].time.start : steps[i].time.end;
+}
+
+std::vector<Interval> gpu_work_of(const RankModel& rank) {
+  std::vector<Interval> work;
+  for (const auto& span : rank.gpu()) work.push_back({span.start, span.end});
+  return IntervalSet(std::move(work)).intervals();
+}
+
+// By step, whether all ranks with GPUs have work in it.
+std::vector<char> have_gpu_work(const std::vector<std::vector<Interval>>& work,
+                                const std::vector<CommonStep>& steps) {
+  std::vector<char> have(steps.size(), 1);
+  for (const auto& of_rank : work) {
+    auto next = of_rank.begin();
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+      while (next != of_rank.end() && next->end <= steps[i].time.start) ++next;
+      if (next == of_rank.end() || next->start >= end_of(steps, i)) have[i] = 0;
     }
-    if (extent.start >= extent.end) continue;
-    recorded = {std::max(recorded.start, extent.start), std::min(recorded.end, extent.end)};
+  }
+  return have;
+}
+
+// A recorder that records a sample leaves out many steps. A GPU may do nothing in one that was recorded.
+std::vector<StepRange> recorded_parts(const std::vector<char>& have) {
+  constexpr std::size_t gap = 3;
+  std::vector<StepRange> parts;
+  for (std::size_t i = 0; i < have.size(); ++i) {
+    if (have[i] == 0) continue;
+    if (parts.empty() || i - parts.back().last > gap)
+      parts.push_back({i, i});
+    else
+      parts.back().last = i;
+  }
+  return parts;
+}
+
+// GPUs run behind their hosts, so the record may begin or end within a step: such a step counts only if no other
+// has more.
+StepRange without_edges(StepRange part, const std::vector<std::vector<Interval>>& work,
+                        const std::vector<CommonStep>& steps) {
+  Interval recorded{steps[part.first].time.start, end_of(steps, part.last)};  // on all ranks with GPUs
+  for (const auto& of_rank : work) {
+    const auto first = std::ranges::find_if(
+        of_rank, [&, start = recorded.start](const Interval& piece) { return piece.end > start; });
+    const auto behind = std::ranges::find_if(
+        of_rank, [end = end_of(steps, part.last)](const Interval& piece) { return piece.start >= end; });
+    recorded.start = std::max(recorded.start, first->start);
+    recorded.end = std::min(recorded.end, std::prev(behind)->end);
   }
   std::vector<double> covered;
-  bool some_without = false;
-  for (std::size_t i = 0; i < steps.size(); ++i) {
-    const auto start = steps[i].time.start;
-    const auto end = i + 1 < steps.size() ? steps[i + 1].time.start : steps[i].time.end;
-    const auto inside = std::min(end, recorded.end) - std::max(start, recorded.start);
-    covered.push_back(end > start ? static_cast<double>(inside) / static_cast<double>(end - start) : 0);
-    some_without = some_without || (end > start && inside <= 0);
+  for (std::size_t i = part.first; i <= part.last; ++i) {
+    const auto inside =
+        std::min(end_of(steps, i), recorded.end) - std::max(steps[i].time.start, recorded.start);
+    const auto length = end_of(steps, i) - steps[i].time.start;
+    covered.push_back(length > 0 ? static_cast<double>(inside) / static_cast<double>(length) : 0);
   }
-  const double most = *std::max_element(covered.begin(), covered.end());
-  if (!some_without || most <= 0) return std::nullopt;
-  const auto has_enough = [&](double part) { return part >= std::min(0.9, most); };
-  const auto first = std::find_if(covered.begin(), covered.end(), has_enough);
-  const auto last = std::find_if(covered.rbegin(), covered.rend(), has_enough);
-  return std::pair(static_cast<std::size_t>(first - covered.begin()),
-                   static_cast<std::size_t>(covered.rend() - last) - 1);
+  const double enough = std::min(0.9, *std::ranges::max_element(covered));
+  while (covered[part.last - part.first] < enough) --part.last;
+  std::size_t skipped = 0;
+  while (covered[skipped] < enough) ++skipped;
+  return {part.first + skipped, part.last};
+}
+
+// Returns the longest sequence of steps of which the work of GPUs was recorded, and of equal ones the last, if there
+// are steps of which it was not recorded.
+std::optional<StepRange> steps_with_gpu(const RunModel& run, const std::vector<CommonStep>& steps) {
+  std::vector<std::vector<Interval>> work;
+  for (const auto& rank : run.ranks)
+    if (auto of_rank = gpu_work_of(rank); !of_rank.empty()) work.push_back(std::move(of_rank));
+  if (work.empty() || steps.empty()) return std::nullopt;
+  const auto parts = recorded_parts(have_gpu_work(work, steps));
+  if (parts.empty()) return std::nullopt;
+  if (parts.size() == 1 && parts[0].first == 0 && parts[0].last + 1 == steps.size()) return std::nullopt;
+  std::optional<StepRange> longest;
+  for (const auto part : parts) {
+    const auto kept = without_edges(part, work, steps);
+    if (!longest || kept.last - kept.first >= longest->last - longest->first) longest = kept;
+  }
+  return longest;
 }
 
 // Removes the steps of which the work of GPUs was not recorded. Returns whether there are any.

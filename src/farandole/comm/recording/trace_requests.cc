@@ -114,9 +114,11 @@ void TraceRequests::answer_requests() {
 // Returns true if a trace was requested, and forwards the request.
 bool TraceRequests::hear() {
   bool heard = asked_.take();
-  if (channel_ == nullptr) return heard;
-  if (heard && layout_.rank != 0) tell(0);
-  while (channel_->receive()) heard = true;
+  if (channel_ != nullptr) {
+    if (heard && layout_.rank != 0) tell(0);
+    while (channel_->receive()) heard = true;
+  }
+  if (heard && options_.on_request) options_.on_request();
   return heard;
 }
 

@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -60,6 +61,7 @@ struct TraceRequestOptions {
   // Ranks in the trace; 0 means no limit. Above this limit, only the first and last ranks and a sample of the
   // others are merged. To find the slowest rank, all recorders would have to be read.
   std::size_t merge_limit = 64;
+  std::function<void()> on_request{};  // on every rank, by the thread that serves requests
 };
 
 class TraceRequests {

@@ -1,10 +1,14 @@
 // GPU activity with the test double of CUPTI (gpu/double/cupti.cc).
 #include "farandole/timeline/gpu/gpu_activity.h"
 
+#include <chrono>
 #include <cstdlib>
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <string>
+#include <thread>
+#include <vector>
 
 #include "farandole/base/files/temporary_folder.h"
 #include "farandole/timeline/recorder/recorder_file.h"
@@ -35,8 +39,8 @@ class GpuActivityOfDouble : public testing::Test {
     ::unsetenv("CUPTI_DOUBLE_FAIL");
   }
 
-  std::unique_ptr<GpuActivity> start(StepWindow window = {0, 100}) {
-    return GpuActivity::start(*timeline, window, collectives, why_not);
+  std::unique_ptr<GpuActivity> start(const ActivitySteps& steps = {{0, 100}}) {
+    return GpuActivity::start(*timeline, steps, collectives, why_not);
   }
   // "name step phase" of all kernels.
   std::vector<std::string> kernels() {
@@ -63,7 +67,7 @@ class GpuActivityOfDouble : public testing::Test {
 
 TEST_F(GpuActivityOfDouble, RecordsTheStepsOfTheWindow) {
   {
-    const auto activity = start({1, 2});
+    const auto activity = start({{1, 2}});
     ASSERT_NE(activity, nullptr) << why_not;
     EXPECT_EQ(enabled(), 0);
     for (std::int64_t step = 0; step < 4; ++step) {
@@ -77,6 +81,55 @@ TEST_F(GpuActivityOfDouble, RecordsTheStepsOfTheWindow) {
   EXPECT_EQ(enabled(), 0);
   EXPECT_THAT(kernels(),
               ElementsAre("between 1 none", "inside 1 forward", "between 2 none", "inside 2 forward"));
+}
+
+// The steps of a run that continues do not begin at 0.
+TEST_F(GpuActivityOfDouble, RecordsASampleAndWhatIsAskedFor) {
+  constexpr std::int64_t first = 700;
+  std::vector<std::int64_t> recorded;
+  {
+    const auto activity = start(ActivitySteps::sample());
+    ASSERT_NE(activity, nullptr) << why_not;
+    EXPECT_EQ(enabled(), 0);
+    for (std::int64_t ordinal = 0; ordinal < 1'100; ++ordinal) {
+      if (ordinal == 500) activity->record_next_steps();
+      timeline->set_step(first + ordinal);
+      activity->mark_step(first + ordinal);
+      activity->mark_step(first + ordinal);  // the same step
+      if (enabled() > 0) recorded.push_back(ordinal);
+      kernel("kernel");
+      activity->mark_step(-1);
+    }
+  }
+  std::vector<std::int64_t> expected;
+  std::vector<std::string> named;
+  for (const std::int64_t begin : {10, 500, 1'010})
+    for (std::int64_t i = begin; i < begin + 10; ++i) {
+      expected.push_back(i);
+      named.push_back("kernel " + std::to_string(first + i) + " none");
+    }
+  EXPECT_EQ(recorded, expected);
+  EXPECT_EQ(kernels(), named);
+}
+
+TEST_F(GpuActivityOfDouble, ReadsBuffersAfterTheWindowByItself) {
+  const auto activity = start({{1, 1}});
+  ASSERT_NE(activity, nullptr) << why_not;
+  for (std::int64_t step = 0; step < 3; ++step) {
+    timeline->set_step(step);
+    activity->mark_step(step);
+    kernel("kernel");
+  }
+  const auto count = [&] {
+    const RecorderFile file(folder / "rank-0000.ftl");
+    std::size_t found = 0;
+    for (std::size_t slot = 0; slot < file.threads().size(); ++slot)
+      for (const Record& record : file.records(slot))
+        found += record.category == Category::gpu_kernel ? 1 : 0;
+    return found;
+  };
+  for (int i = 0; i < 3'000 && count() == 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_EQ(count(), 1);
 }
 
 TEST_F(GpuActivityOfDouble, FlushRecordsWhatHasEnded) {
@@ -109,7 +162,7 @@ TEST_F(GpuActivityOfDouble, WorkThatDoesNotEndTakesNothingElseAlong) {
 
 // The host asks for events very often while it waits.
 TEST_F(GpuActivityOfDouble, DoesNotRecordQuestionsForEvents) {
-  const auto activity = start({1, 2});
+  const auto activity = start({{1, 2}});
   ASSERT_NE(activity, nullptr) << why_not;
   for (std::int64_t step = 0; step < 4; ++step) {
     activity->mark_step(step);

@@ -1,7 +1,9 @@
 #include "farandole/timeline/gpu/cupti/activity_reader.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cxxabi.h>
+#include <iterator>
 #include <memory>
 
 namespace farandole {
@@ -22,19 +24,11 @@ std::string_view copy_name(std::uint8_t kind) {
   }
 }
 
-std::string_view synchronization_name(CUpti_ActivitySynchronizationType type) {
-  switch (type) {
-    case CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_EVENT_SYNCHRONIZE:
-      return "wait for an event";
-    case CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_STREAM_WAIT_EVENT:
-      return "stream waits for an event";
-    case CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_STREAM_SYNCHRONIZE:
-      return "wait for a stream";
-    case CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_CONTEXT_SYNCHRONIZE:
-      return "wait for the device";
-    default:
-      return "wait for a GPU";
-  }
+const WaitingCall* waiting_call(const CUpti_ActivityAPI& call) {
+  const auto* const found = std::ranges::find_if(waiting_calls, [&](const WaitingCall& waiting) {
+    return waiting.id == call.cbid && waiting.of_driver == (call.kind == CUPTI_ACTIVITY_KIND_DRIVER);
+  });
+  return found == std::end(waiting_calls) ? nullptr : found;
 }
 
 // Demangles and shortens a name: "void at::native::gemm<float>(float*)" becomes "at::native::gemm<float>".
@@ -139,14 +133,12 @@ void ActivityReader::read(const CUpti_Activity& activity) {
     case CUPTI_ACTIVITY_KIND_RUNTIME:
     case CUPTI_ACTIVITY_KIND_DRIVER: {
       const auto& call = reinterpret_cast<const CUpti_ActivityAPI&>(activity);
-      if (call.cbid == (call.kind == CUPTI_ACTIVITY_KIND_RUNTIME ? runtime_query : driver_query)) return;
-      return launched(call.correlationId, static_cast<std::int64_t>(call.start));
-    }
-    case CUPTI_ACTIVITY_KIND_SYNCHRONIZATION: {
-      const auto& wait = reinterpret_cast<const CUpti_ActivitySynchronization2&>(activity);
-      const Work work{Category::wait, name(synchronization_name(wait.type)), track("GPU synchronisation"),
-                      static_cast<std::int64_t>(wait.start), static_cast<std::int64_t>(wait.end)};
-      return record(work, work.start_ns);
+      const auto start_ns = static_cast<std::int64_t>(call.start),
+                 end_ns = static_cast<std::int64_t>(call.end);
+      const auto* const waiting = waiting_call(call);
+      if (waiting == nullptr) return launched(call.correlationId, start_ns);
+      return record({Category::wait, name(waiting->name), track("GPU synchronisation"), start_ns, end_ns},
+                    start_ns);
     }
     case CUPTI_ACTIVITY_KIND_MARKER:
       return annotation(reinterpret_cast<const CUpti_ActivityMarker2&>(activity));

@@ -21,10 +21,43 @@
 
 namespace farandole {
 
-// The host asks often whether an event is reached. These calls launch nothing, so they are not recorded. They
-// would fill the buffers and take the place of launches.
-constexpr CUpti_CallbackId runtime_query = CUPTI_RUNTIME_TRACE_CBID_cudaEventQuery_v3020,
-                           driver_query = CUPTI_DRIVER_TRACE_CBID_cuEventQuery;
+// The calls of the runtime and the driver that are recorded. Others launch nothing; programs make thousands of them
+// in a step, for example to ask whether an event is reached.
+inline constexpr CUpti_CallbackId launching_calls_of_runtime[] = {
+    CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernel_v7000,
+    CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernelExC_v11060,
+    CUPTI_RUNTIME_TRACE_CBID_cudaLaunchCooperativeKernel_v9000,
+    CUPTI_RUNTIME_TRACE_CBID_cudaGraphLaunch_v10000,
+    CUPTI_RUNTIME_TRACE_CBID_cudaMemcpy_v3020,
+    CUPTI_RUNTIME_TRACE_CBID_cudaMemcpyAsync_v3020,
+    CUPTI_RUNTIME_TRACE_CBID_cudaMemcpy2DAsync_v3020,
+    CUPTI_RUNTIME_TRACE_CBID_cudaMemcpyPeerAsync_v4000,
+    CUPTI_RUNTIME_TRACE_CBID_cudaMemset_v3020,
+    CUPTI_RUNTIME_TRACE_CBID_cudaMemsetAsync_v3020};
+inline constexpr CUpti_CallbackId launching_calls_of_driver[] = {
+    CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel,
+    CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx,
+    CUPTI_DRIVER_TRACE_CBID_cuLaunchCooperativeKernel,
+    CUPTI_DRIVER_TRACE_CBID_cuGraphLaunch,
+    CUPTI_DRIVER_TRACE_CBID_cuMemcpyAsync,
+    CUPTI_DRIVER_TRACE_CBID_cuMemcpyHtoDAsync_v2,
+    CUPTI_DRIVER_TRACE_CBID_cuMemcpyDtoHAsync_v2,
+    CUPTI_DRIVER_TRACE_CBID_cuMemcpyDtoDAsync_v2,
+    CUPTI_DRIVER_TRACE_CBID_cuMemcpyPeerAsync,
+    CUPTI_DRIVER_TRACE_CBID_cuMemsetD8Async,
+    CUPTI_DRIVER_TRACE_CBID_cuMemsetD32Async};
+struct WaitingCall {
+  bool of_driver;
+  CUpti_CallbackId id;
+  const char* name;
+};
+inline constexpr WaitingCall waiting_calls[] = {
+    {false, CUPTI_RUNTIME_TRACE_CBID_cudaStreamSynchronize_v3020, "wait for a stream"},
+    {false, CUPTI_RUNTIME_TRACE_CBID_cudaEventSynchronize_v3020, "wait for an event"},
+    {false, CUPTI_RUNTIME_TRACE_CBID_cudaDeviceSynchronize_v3020, "wait for the device"},
+    {true, CUPTI_DRIVER_TRACE_CBID_cuStreamSynchronize, "wait for a stream"},
+    {true, CUPTI_DRIVER_TRACE_CBID_cuEventSynchronize, "wait for an event"},
+    {true, CUPTI_DRIVER_TRACE_CBID_cuCtxSynchronize, "wait for the device"}};
 
 class ActivityReader {
  public:

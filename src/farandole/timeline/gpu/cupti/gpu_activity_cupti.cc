@@ -1,5 +1,6 @@
 #include <array>
 #include <atomic>
+#include <cstdint>
 #include <cstdlib>
 #include <cupti.h>
 #include <mutex>
@@ -8,6 +9,7 @@
 #include "farandole/base/clock.h"
 #include "farandole/base/log.h"
 #include "farandole/base/process/shared_library.h"
+#include "farandole/timeline/gpu/cupti/activity_buffers.h"
 #include "farandole/timeline/gpu/cupti/activity_reader.h"
 #include "farandole/timeline/gpu/gpu_activity.h"
 
@@ -56,20 +58,14 @@ std::string CuptiLibrary::describe(CUptiResult result) const {
   return text;
 }
 
-constexpr std::size_t buffer_bytes = std::size_t{4} << 20;
-constexpr std::array kinds = {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
-                              CUPTI_ACTIVITY_KIND_MEMCPY,
-                              CUPTI_ACTIVITY_KIND_MEMCPY2,
-                              CUPTI_ACTIVITY_KIND_MEMSET,
-                              CUPTI_ACTIVITY_KIND_SYNCHRONIZATION,
-                              CUPTI_ACTIVITY_KIND_RUNTIME,
-                              CUPTI_ACTIVITY_KIND_DRIVER,
+constexpr std::array kinds = {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_MEMCPY,
+                              CUPTI_ACTIVITY_KIND_MEMCPY2, CUPTI_ACTIVITY_KIND_MEMSET,
                               CUPTI_ACTIVITY_KIND_MARKER};
 
 class CuptiActivity final : public GpuActivity {
  public:
-  CuptiActivity(Timeline& timeline, const StepWindow& window, const CollectiveLaunches& collectives)
-      : timeline_(timeline), window_(window), reader_(timeline, history_, collectives) {}
+  CuptiActivity(Timeline& timeline, const ActivitySteps& steps, const CollectiveLaunches& collectives)
+      : timeline_(timeline), steps_(steps), reader_(timeline, history_, collectives) {}
 
   ~CuptiActivity() override {
     if (active() != this) return;
@@ -92,7 +88,7 @@ class CuptiActivity final : public GpuActivity {
     active() = this;
     if (result == CUPTI_SUCCESS) result = switch_to(true);
     // It is now known that switching on works.
-    if (result == CUPTI_SUCCESS && window_.first > 0) switch_to(false);
+    if (result == CUPTI_SUCCESS && !(steps_.includes(0, 0))) switch_to(false);
     if (result != CUPTI_SUCCESS)
       active() = nullptr;
     else
@@ -102,17 +98,27 @@ class CuptiActivity final : public GpuActivity {
 
   void mark_step(std::int64_t step) override {
     history_.set_step(step, now_ns());
-    if (step >= 0) switch_to(step >= window_.first && step <= window_.last);
+    if (step < 0 || step == last_step_) return;
+    last_step_ = step;
+    const auto ordinal = steps_begun_++;
+    if (asked_.exchange(false)) asked_until_ = ordinal + ActivitySteps::length;
+    switch_to(ordinal < asked_until_ || steps_.includes(step, ordinal));
   }
+
+  void record_next_steps() noexcept override { asked_ = true; }
 
   void flush() override { flush(0); }
 
  private:
   void flush(std::uint32_t flag) {
+    give_all(flag);
+    buffers_.wait();
+    reader_.finish();
+  }
+
+  void give_all(std::uint32_t flag) {
     if (const auto result = cupti_.flush_all(flag); result != CUPTI_SUCCESS)
       log_warning("GPU activity is incomplete: CUPTI says {}", cupti_.describe(result));
-    const std::lock_guard lock(mutex_);
-    reader_.finish();
   }
 
   // CUPTI's callbacks carry no user pointer, and CUPTI serves only one client per process.
@@ -122,25 +128,27 @@ class CuptiActivity final : public GpuActivity {
   }
 
   static void CUPTIAPI buffer_wanted(std::uint8_t** buffer, std::size_t* size, std::size_t* most_records) {
-    *buffer = static_cast<std::uint8_t*>(std::aligned_alloc(8, buffer_bytes));
-    *size = *buffer != nullptr ? buffer_bytes : 0;
+    const std::lock_guard lock(mutex_);
+    auto* const self = active().load();
+    *buffer = self != nullptr ? self->buffers_.take() : nullptr;
+    *size = *buffer != nullptr ? ActivityBuffers::bytes : 0;
     *most_records = 0;  // 0 means as many as fit
   }
 
   static void CUPTIAPI buffer_full(CUcontext context, std::uint32_t stream, std::uint8_t* buffer, std::size_t,
                                    std::size_t valid) {
-    {
-      const std::lock_guard lock(mutex_);
-      if (auto* const self = active().load()) self->read(context, stream, buffer, valid);
-    }
-    std::free(buffer);
+    const std::lock_guard lock(mutex_);
+    if (auto* const self = active().load())
+      self->buffers_.give({context, stream, buffer, valid});
+    else
+      std::free(buffer);
   }
 
-  void read(CUcontext context, std::uint32_t stream, std::uint8_t* buffer, std::size_t valid) {
+  void read(const ActivityBuffers::Filled& filled) {
     CUpti_Activity* record = nullptr;
-    while (cupti_.next_record(buffer, valid, &record) == CUPTI_SUCCESS) reader_.read(*record);
+    while (cupti_.next_record(filled.buffer, filled.valid, &record) == CUPTI_SUCCESS) reader_.read(*record);
     std::size_t lost = 0;
-    if (cupti_.dropped(context, stream, &lost) == CUPTI_SUCCESS && lost > 0)
+    if (cupti_.dropped(filled.context, filled.stream, &lost) == CUPTI_SUCCESS && lost > 0)
       log_warning("{} GPU events were lost because the driver's buffers were full", lost);
   }
 
@@ -152,36 +160,40 @@ class CuptiActivity final : public GpuActivity {
       for (const auto enabled : kinds) cupti_.disable(enabled);
       return result;
     }
+    for (const auto call : launching_calls_of_runtime) cupti_.enable_runtime_call(call, on);
+    for (const auto call : launching_calls_of_driver) cupti_.enable_driver_call(call, on);
+    for (const auto& call : waiting_calls)
+      (call.of_driver ? cupti_.enable_driver_call : cupti_.enable_runtime_call)(call.id, on);
     on_ = on;
-    // If this fails, the reader leaves these calls out.
-    if (on) {
-      cupti_.enable_runtime_call(runtime_query, 0);
-      cupti_.enable_driver_call(driver_query, 0);
-    }
+    if (!on) buffers_.flush_soon();
     return CUPTI_SUCCESS;
   }
 
   CuptiLibrary cupti_;
   Timeline& timeline_;
-  const StepWindow window_;
+  const ActivitySteps steps_;
   LaunchHistory history_;
-  // Protects reader_. It is static because a thread of CUPTI may read a buffer while this object ends.
+  // Protects active(), because a thread of CUPTI may give a buffer while this object ends.
   static inline std::mutex mutex_;
-  ActivityReader reader_;
+  ActivityReader reader_;  // of the thread of buffers_, and of flush() while that has nothing to do
   bool on_ = false;
+  std::int64_t last_step_ = -1, steps_begun_ = 0, asked_until_ = 0;
+  std::atomic<bool> asked_{false};
+  ActivityBuffers buffers_{[this](const auto& filled) { read(filled); }, [this] { give_all(0); }};
 };
 
 }  // namespace
 
-std::unique_ptr<GpuActivity> GpuActivity::start(Timeline& timeline, const StepWindow& window,
+std::unique_ptr<GpuActivity> GpuActivity::start(Timeline& timeline, const ActivitySteps& steps,
                                                 const CollectiveLaunches& collectives, std::string& why_not) {
-  if (window.off() || !timeline.enabled()) {
+  if (steps.off() || !timeline.enabled()) {
     why_not = "it is switched off";
     return nullptr;
   }
-  auto activity = std::make_unique<CuptiActivity>(timeline, window, collectives);
+  auto activity = std::make_unique<CuptiActivity>(timeline, steps, collectives);
   why_not = activity->begin();
   if (!why_not.empty()) return nullptr;
+  timeline.set_metadata("gpu_activity", steps.describe());
   return activity;
 }
 
