@@ -16,6 +16,7 @@ pack() {
   for program in "$@"; do
     strip -o "$folder/programs/$program" "$build/bin/$program" || return 1
   done
+  mkdir "$folder/share/farandole" && cp -r profiles "$folder/share/farandole/" || return 1
   cp -L "$(command -v mpirun)" "$folder/programs/mpirun" && cp -rL "$prefix/share/openmpi" "$folder/share/" || return 1
   # Ranks of one machine use none of these; they would bring the libraries of many networks.
   for library in "$plugins"/mca_*.so; do
@@ -30,13 +31,13 @@ pack() {
         strip -o "$folder/libraries/${library##*/}" "$library" || return 1
     done || return 1
   # Each program starts through a script, so that no other program of the machine loads these libraries. The plugins of PMIx are
-  # left out: the only one that is missed compresses long messages, and each rank would warn of that.
+  # left out, and each rank would warn of that.
   for program in mpirun "$@"; do
     cat >"$folder/bin/$program" <<'SCRIPT' && chmod +x "$folder/bin/$program" || return 1
 #!/bin/sh
 root=$(dirname "$(dirname "$0")")
 LD_LIBRARY_PATH=$root/libraries:$FARANDOLE_TORCH_FOLDER${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} OPAL_PREFIX=$root \
-  PMIX_MCA_pcompress_base_silence_warning=1 exec "$root/programs/$(basename "$0")" "$@"
+  PMIX_MCA_pcompress_base_silence_warning=1 PMIX_MCA_mca_base_component_show_load_errors=0 exec "$root/programs/$(basename "$0")" "$@"
 SCRIPT
   done
   tar -czf "$archive" -C "$folder" . || return 1
