@@ -25,7 +25,8 @@ struct HostReducerOptions {
   std::optional<DType> compressed{};  // float16 or bfloat16: gradients are sent in this type
   std::function<bool()> stop_requested{};
   ReducedBy reduced_by = ReducedBy::caller;
-  // False saves reading each gradient once more; first_nonfinite() and first_nonfinite_here() are then unknown.
+  // False saves reading each gradient once more; first_nonfinite() and first_nonfinite_here()
+  // are then unknown.
   bool finds_nonfinite = true;
 };
 
@@ -34,8 +35,8 @@ struct HostReducerOptions {
 // the current one are known.
 class HostReducer final : public GradientReducer {
  public:
-  // `op` is sum or average. From now on only the reducer uses `communicator` and `stop_requested`, on the thread described in
-  // reduction_queue.h. All references must outlive this object.
+  // `op` is sum or average. From now on only the reducer uses `communicator` and `stop_requested`, on the
+  // thread described in reduction_queue.h. All references must outlive this object.
   // Throws: UserError if a tensor has a type that gradients cannot have.
   HostReducer(Communicator& communicator, BucketPlan plan, ReduceOp op, Timeline& timeline,
               HostReducerOptions options = {});

@@ -66,8 +66,8 @@ class Session {
   torch::Device device() const;
   // `wish`: "cpu"; "cuda", one GPU for each rank; or "auto", GPUs if every rank can have one, or else the
   // CPU. Up to `ranks_per_gpu` ranks share a GPU; then all ranks must be on one node. Call it before other
-  // functions of LibTorch and before making optimizers and groups. Returns what was chosen and, for "auto", why,
-  // as text for people.
+  // functions of LibTorch and before making optimizers and groups. Returns what was chosen and, for "auto",
+  // why, as text for people.
   // Throws: UserError on all ranks for any other text, if a node has too few GPUs for its ranks, or if a GPU
   // cannot be used.
   // Collective: every rank of the job must call this in the same order.

@@ -564,8 +564,8 @@ cudaError_t cudaLaunchKernel(const void* kernel, dim3 blocks, dim3 threads, void
                              cudaStream_t stream) {
   if (blocks.x == 0 || threads.x == 0 || threads.x > 1024) return last = cudaErrorInvalidConfiguration;
   auto launch = reinterpret_cast<gpu_double::Kernel>(const_cast<void*>(kernel))(blocks, threads, arguments);
-  const bool loads_only =
-      std::ranges::all_of(launch.accesses, [](const gpu_double::Access& access) { return access.bytes == 0; });
+  const bool loads_only = std::ranges::all_of(
+      launch.accesses, [](const gpu_double::Access& access) { return access.bytes == 0; });
   if (loads_only) return cudaSuccess;
   FAIL_IF_ASKED("cudaLaunchKernel", cudaErrorLaunchFailure);
   ++launches;

@@ -132,8 +132,8 @@ std::vector<StepRange> recorded_parts(const std::vector<char>& have) {
   return parts;
 }
 
-// GPUs run behind their hosts, so the record may begin or end within a step: such a step counts only if no other
-// has more.
+// GPUs run behind their hosts, so the record may begin or end within a step: such a step counts only if no
+// other has more.
 StepRange without_edges(StepRange part, const std::vector<std::vector<Interval>>& work,
                         const std::vector<CommonStep>& steps) {
   Interval recorded{steps[part.first].time.start, end_of(steps, part.last)};  // on all ranks with GPUs
@@ -159,8 +159,8 @@ StepRange without_edges(StepRange part, const std::vector<std::vector<Interval>>
   return {part.first + skipped, part.last};
 }
 
-// Returns the longest sequence of steps of which the work of GPUs was recorded, and of equal ones the last, if there
-// are steps of which it was not recorded.
+// Returns the longest sequence of steps of which the work of GPUs was recorded, and of equal ones the last,
+// if there are steps of which it was not recorded.
 std::optional<StepRange> steps_with_gpu(const RunModel& run, const std::vector<CommonStep>& steps) {
   std::vector<std::vector<Interval>> work;
   for (const auto& rank : run.ranks)

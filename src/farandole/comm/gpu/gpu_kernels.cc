@@ -62,8 +62,8 @@ GpuKernels::GpuKernels(std::shared_ptr<const GpuRuntime> runtime) : runtime_(std
   load();
 }
 
-// CUDA loads a kernel at its first launch, and may then wait for all work of the device. In the first collective, this
-// would be work that waits for other ranks.
+// CUDA loads a kernel at its first launch, and may then wait for all work of the device. In the first
+// collective, this would be work that waits for other ranks.
 void GpuKernels::load() const {
   const GpuStream stream(runtime_);
   const BatchedCopy nothing{};

@@ -2,10 +2,10 @@
 // other streams compute.
 // Thread safety: call from the training thread only. Classes say where other threads may use them.
 //
-// The pinned memory has room for all pieces, although the host copies them once more from there. With less,
-// the device would have to wait until the processor has emptied it, and the next update of the parameters
-// waits for the device. To pin 1.5 GB takes 0.8 s, in which no thread can launch work, so it is taken in small
-// chunks.
+// The pinned memory has room for all pieces, although the host copies them once more from there. With
+// less, the device would have to wait until the processor has emptied it, and the next update of the
+// parameters waits for the device. To pin 1.5 GB takes 0.8 s, in which no thread can launch work, so it is
+// taken in small chunks.
 #pragma once
 
 #include <cstddef>
@@ -28,8 +28,8 @@ class GpuStaging {
   explicit GpuStaging(std::shared_ptr<const GpuRuntime> runtime);
   ~GpuStaging();
 
-  // Takes pinned memory for pieces of this size together, on a thread that gives way to those that train, while
-  // `device` computes. Only the first call before the first start() has an effect.
+  // Takes pinned memory for pieces of this size together, on a thread that gives way to those that train,
+  // while `device` computes. Only the first call before the first start() has an effect.
   void prepare(std::size_t bytes, int device);
   // Queues the copies of the pieces, behind the work that is queued on `writer` so far. The pinned memory is
   // that of the copies before. If they still exist, this waits until another thread destroys them.

@@ -58,8 +58,8 @@ union CopiedVector {
   }
 };
 
-// A thread loads several vectors before it stores the first one, because a load takes much longer than its share of
-// the memory's bandwidth.
+// A thread loads several vectors before it stores the first one, because a load takes much longer than its
+// share of the memory's bandwidth.
 template <class Word>
 FARANDOLE_DEVICE void copy_vectors(const std::byte* from, std::byte* to, std::uint64_t vectors,
                                    std::uint32_t thread, std::uint32_t threads) {

@@ -15,8 +15,8 @@ namespace farandole {
 // if NVTX_INJECTION64_PATH names libcupti.so. Events carry the step and phase in which they were launched,
 // whichever thread launched them. Kernels of NCCL, and those that reduce the buckets of ranks that share a
 // GPU, are recognized by their names, and get the name of the collective that launched them:
-// "ncclDevKernel_AllReduce_Sum_f32_RING_LL(bucket 3)". The driver fills buffers, and a thread that gives way to
-// those that train reads them. A process can have one GpuActivity at a time.
+// "ncclDevKernel_AllReduce_Sum_f32_RING_LL(bucket 3)". The driver fills buffers, and a thread that gives way
+// to those that train reads them. A process can have one GpuActivity at a time.
 // Thread safety: call from the training thread only.
 class GpuActivity {
  public:

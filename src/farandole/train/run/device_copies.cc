@@ -39,8 +39,7 @@ std::function<void()> DeviceCopies::start() {
           device = gpu_.device] {
     runtime->use(device);  // or else CUDA takes memory of the first GPU for a thread that asks for an event
     copies->wait();
-    for (std::size_t i = 0; i < targets.size(); ++i)
-      copies->read(i, targets[i].data());
+    for (std::size_t i = 0; i < targets.size(); ++i) copies->read(i, targets[i].data());
   };
 }
 

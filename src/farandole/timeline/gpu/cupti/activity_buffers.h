@@ -25,15 +25,16 @@ class ActivityBuffers {
     std::size_t valid = 0;
   };
 
-  // `read` is called on a thread that gives way to those that train. `flush` makes the driver give what it has.
+  // `read` is called on a thread that gives way to those that train. `flush` makes the driver give
+  // what it has.
   ActivityBuffers(std::function<void(const Filled&)> read, std::function<void()> flush);
   // Reads what was given.
   ~ActivityBuffers();
   ActivityBuffers(const ActivityBuffers&) = delete;
   ActivityBuffers& operator=(const ActivityBuffers&) = delete;
 
-  // A buffer of `bytes` bytes; null if there is no memory left. The driver asks on the thread that launches work, so
-  // buffers are used again: fresh memory would cost it page faults.
+  // A buffer of `bytes` bytes; null if there is no memory left. The driver asks on the thread that launches
+  // work, so buffers are used again: fresh memory would cost it page faults.
   std::uint8_t* take();
   void give(const Filled& filled);
   // The thread calls `flush` soon.

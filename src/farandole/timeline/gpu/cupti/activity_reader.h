@@ -21,8 +21,8 @@
 
 namespace farandole {
 
-// The calls of the runtime and the driver that are recorded. Others launch nothing; programs make thousands of them
-// in a step, for example to ask whether an event is reached.
+// The calls of the runtime and the driver that are recorded. Others launch nothing; programs make thousands
+// of them in a step, for example to ask whether an event is reached.
 inline constexpr CUpti_CallbackId launching_calls_of_runtime[] = {
     CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernel_v7000,
     CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernelExC_v11060,
