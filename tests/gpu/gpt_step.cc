@@ -181,7 +181,8 @@ double time_steps(Session& session, int steps, Step step) {
 
 int measure(Session& session, const Size& size) {
   const TemporaryFolder folder;
-  session.start_recording({.run_dir = folder / "run", .gpu_activity = {{first_recorded, first_recorded * 2}}});
+  session.start_recording(
+      {.run_dir = folder / "run", .gpu_activity = {{first_recorded, first_recorded * 2}}});
   BareLoop bare(session, size);
   OwnLoop own(session, size, folder.path());
   const auto steps = [&](auto& loop) { return time_steps(session, size.steps, [&](int) { loop.step(); }); };

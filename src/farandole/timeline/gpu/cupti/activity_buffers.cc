@@ -9,7 +9,7 @@
 namespace farandole {
 namespace {
 
-constexpr std::size_t kept = 8;  // buffers; ten steps of a large model fill two
+constexpr std::size_t most_kept = 8;  // buffers; ten steps of a large model fill two
 
 std::uint8_t* fresh_buffer() {
   return static_cast<std::uint8_t*>(std::aligned_alloc(8, ActivityBuffers::bytes));
@@ -64,7 +64,7 @@ void ActivityBuffers::wait() {
 }
 
 void ActivityBuffers::stock() {
-  for (std::size_t i = 0; i < kept; ++i) {
+  for (std::size_t i = 0; i < most_kept; ++i) {
     auto* const buffer = fresh_buffer();
     if (buffer == nullptr) return;
     std::memset(buffer, 0, bytes);
@@ -91,7 +91,7 @@ void ActivityBuffers::run() {
       lock.unlock();
       read_(filled);
       lock.lock();
-      if (free_.size() < kept)
+      if (free_.size() < most_kept)
         free_.push_back(filled.buffer);
       else
         std::free(filled.buffer);
