@@ -69,7 +69,7 @@ def run(function, args=(), kwargs=None, ranks=1, *, run_dir=None, environment=No
             path = [os.path.abspath(entry) for entry in sys.path]
             pickle.dump({"path": path, "values": values, "source": _source_of(function)}, file)
             _pickler_of(cloudpickle)(file).dump((function, tuple(args), dict(kwargs or {})))
-        command = [find_program(), "run", "-n", str(ranks), "--oversubscribe", "--run-dir", run_dir]
+        command = [find_program(), "run", "-n", str(ranks), "--oversubscribe", "--horovod", "--run-dir", run_dir]
         command += ["--local"] * local + ["--prefix"] * timestamps + ["--trace-torch"] * trace
         command += ["--", sys.executable or "python3", "-m", "farandole._worker", call]
         command.append(getattr(function, "__qualname__", type(function).__name__))  # for the reports
@@ -159,7 +159,6 @@ def _environment(call, more):
     environment.update({name: str(value) for name, value in (more or {}).items()})
     # If the driver is killed, the launcher ends the ranks and removes the folder.
     environment["FARANDOLE_LAUNCHED_BY"] = f"{os.getpid()}:{call}"
-    environment["FARANDOLE_HOROVOD"] = "1"
     return environment
 
 
@@ -183,8 +182,8 @@ def _launch(command, environment, stdout, stderr):
         finally:
             for pump in pumps:
                 pump.join(_PATIENCE)  # A process that a rank has left behind may hold the pipe.
-        if code == 0:
-            err.write(b"".join(said))
+        if code == 0:  # That a function without torch leaves no record is no news to the driver.
+            err.write(b"".join(line for line in said if b"--trace-torch" not in line))
     return code, [line.decode(errors="replace").rstrip() for line in said]
 
 
