@@ -2,6 +2,7 @@
 import contextlib
 import io
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -48,8 +49,9 @@ def values():
 
     def nested(pair, *, scale):
         import decimal
-        import statistics
-        return Pair(rank() * scale + base + pair.first, decimal.Decimal(statistics.mean([1, 3])))
+
+        import runner  # from the folder of the script
+        return Pair(runner.rank() * scale + base + pair.first, decimal.Decimal(2))
 
     got = _runner.run(nested, (Pair(1, 2),), {"scale": 100}, 3, trace=False)
     check([type(value) is Pair and (value.first, int(value.second)) for value in got] == [(11, 2), (111, 2), (211, 2)],
@@ -63,7 +65,6 @@ def values():
                if name.startswith("call-")], "no payload is left")
 
     def speaks():
-        import pickle
         print(f"out {rank()} ü", flush=True)
         print(f"err {rank()}", file=sys.stderr)
         check(rank.__globals__["__name__"] == "__main__", "its globals")
@@ -119,6 +120,18 @@ def failures():
     error, _ = raised(RankError, lambda: call(rank))
     check("is a rank already" in str(error) and "farandole python" in str(error), error)
     check(call(lambda: sys.exit(0)) == [None, None], "sys.exit(0) is a success")
+
+    def loses_the_payload():
+        import shutil
+        if rank() == 1:
+            shutil.rmtree(os.path.dirname(sys.orig_argv[-2] + "/"))
+            raise ValueError("no folder")
+        time.sleep(600)
+
+    error, printed = raised(RankError, loses_the_payload)
+    check(error.rank == 1 and "ValueError: no folder" in str(error) and not printed, f"{error}\n{printed}")
+    again = pickle.loads(pickle.dumps(error))
+    check((str(again), again.rank, again.code) == (str(error), 1, 1), again)
 
     error, _ = raised(RuntimeError, rank, environment={"PATH": "/nonexistent"})
     check(not isinstance(error, RankError) and "mpirun is in PATH" in str(error), error)
