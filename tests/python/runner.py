@@ -58,9 +58,15 @@ def values():
           "a nested function with an object of a class of __main__")
     large = os.urandom(1) * (64 << 20)
     check(call(lambda data: (len(data), data[-1:]), large) == [(len(large), large[:1])] * 2, "a large argument")
-    check(call(lambda: rank(), values="first") == [0, None], "only the value of rank 0")
+    got = []
+    threads = [threading.Thread(target=lambda: got.append(call(rank, values="first"))) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    check(got == [[0, None]] * 2, f"two runs at a time, with only the value of rank 0: {got}")
     runs = sorted(os.listdir(os.environ["FARANDOLE_RUNS"]))
-    check(len(runs) == 3, f"a run directory for each run: {runs}")
+    check(len(runs) == 4, f"a run directory for each run: {runs}")
     check(not [name for run in runs for name in os.listdir(os.path.join(os.environ["FARANDOLE_RUNS"], run))
                if name.startswith("call-")], "no payload is left")
 
@@ -141,14 +147,17 @@ def failures():
     check("1 or more" in str(error), error)
 
 
-def sleep(folder, *stubborn):
+def sleep(folder, how):
     """A driver whose ranks leave their process ids in the folder and do not end by themselves."""
-    _runner._PATIENCE = 0.5  # before the next signal
+    if how == "stubborn":
+        _runner._PATIENCE = 0.5  # before the next signal
 
     def wait():
-        if stubborn:
-            for number in signal.SIGINT, signal.SIGTERM:
-                signal.signal(number, signal.SIG_IGN)
+        if how == "stubborn":
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        if how == "saves":
+            signal.signal(signal.SIGTERM, lambda *_: sys.exit(75))
         for pid in os.getpid(), os.getppid():
             open(os.path.join(folder, str(pid)), "w").close()
         open(os.path.join(folder, f"ready {rank()}"), "w").close()
@@ -171,13 +180,12 @@ def interrupted():
             check(time.monotonic() < limit, what)
             time.sleep(0.05)
 
-    cases = [(signal.SIGINT, -signal.SIGINT), (signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL),
-             (signal.SIGINT, -signal.SIGINT)]
-    for case, (number, code) in enumerate(cases):
+    cases = [("", signal.SIGINT, -signal.SIGINT), ("", signal.SIGTERM, 143), ("saves", signal.SIGTERM, 75),
+             ("", signal.SIGKILL, -signal.SIGKILL), ("stubborn", signal.SIGINT, -signal.SIGINT)]
+    for how, number, code in cases:
         with tempfile.TemporaryDirectory() as folder:
-            stubborn = ["stubborn"] * (case == 3)
             with open(os.path.join(folder, "said"), "w+") as said:
-                driver = subprocess.Popen([sys.executable, __file__, "sleep", folder, *stubborn], stderr=said)
+                driver = subprocess.Popen([sys.executable, __file__, "sleep", folder, how], stderr=said)
                 until(lambda: sum(name.startswith("ready") for name in os.listdir(folder)) == 2 or
                       driver.poll() is not None, "the ranks start")
                 check(driver.poll() is None, "the driver runs")
@@ -221,6 +229,10 @@ for name, remedy in {"tensorflow.keras": "use horovod.torch", "elastic": "--max-
         assert remedy in str(error) and "is not part of Farandole" in str(error), error
     else:
         raise AssertionError(name)
+try:
+    horovod.spark.run_elastic(print)
+except RuntimeError as error:
+    assert "--max-restarts" in str(error)
 """
     check(imports(ours) == ("", ""), "nothing is said")
     for name in "horovod", "sparkdl", "pyspark/ml/torch":

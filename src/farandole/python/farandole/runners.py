@@ -64,6 +64,10 @@ def spark_run(fn, args=(), kwargs=None, num_proc=None, *, env=None, stdout=None,
                         prefix_output_with_timestamp=prefix_output_with_timestamp).run(fn, args, kwargs)
 
 
+def run_elastic(*_, **__):
+    raise RuntimeError(f"horovod.spark.run_elastic() is not part of Farandole: {_ELASTIC}")
+
+
 class Backend:
     """What runs the training function of an estimator: override both methods."""
 
