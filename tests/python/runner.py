@@ -1,4 +1,5 @@
-"""Drivers: functions on ranks, their values and failures, and the names of Horovod and Spark. The argument says which."""
+"""Drivers: functions on ranks, their values and failures, and the names of Horovod and Spark. The argument says
+which of them."""
 import contextlib
 import io
 import os
@@ -220,9 +221,11 @@ from farandole import runners
 assert "torch" not in __import__("sys").modules
 assert horovod.run is horovod.runner.run is runners.run and horovod.spark.run is runners.spark_run
 assert horovod.spark.common.backend.SparkBackend is runners.SparkBackend
-assert horovod.__version__ and sparkdl.HorovodRunner is runners.HorovodRunner and TorchDistributor is runners.TorchDistributor
+assert horovod.__version__ and sparkdl.HorovodRunner is runners.HorovodRunner
+assert TorchDistributor is runners.TorchDistributor
 for name, remedy in {"tensorflow.keras": "use horovod.torch", "elastic": "--max-restarts", "ray": "sbatch",
-                     "torch.elastic": "--max-restarts", "spark.lightning": "TorchEstimator", "mxnet": "horovod.torch"}.items():
+                     "torch.elastic": "--max-restarts", "spark.lightning": "TorchEstimator",
+                     "mxnet": "horovod.torch"}.items():
     try:
         __import__("horovod." + name)
     except ImportError as error:
@@ -243,7 +246,8 @@ except RuntimeError as error:
             file.write(text)
     with open(os.path.join(folder, "pyspark/ml/torch/distributor.py"), "w") as file:
         file.write("class TorchDistributor: pass\nother = 1\n")
-    out, err = imports(ours + "import pyspark, pyspark.ml.torch.distributor as d; assert pyspark.real and d.other", folder)
+    out, err = imports(ours + "import pyspark, pyspark.ml.torch.distributor as d\n"
+                       "assert pyspark.real and d.other", folder)
     check(not out and err.count("\n") == 2 and f"not the one in {folder}/horovod; to use that one" in err, err)
     out, err = imports("import horovod; from pyspark.ml.torch.distributor import TorchDistributor as real\n"
                        "assert not hasattr(real, 'run')", folder, ours="")
@@ -291,7 +295,8 @@ def trains():
 
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        check(horovod.run(lambda x: x + rank(), (1,), np=2, hosts="localhost:2", use_gloo=True) == [1, 2], "horovod.run")
+        check(horovod.run(lambda x: x + rank(), (1,), np=2, hosts="localhost:2", use_gloo=True) == [1, 2],
+              "horovod.run")
         check(horovod.run(lambda: 5, hosts="one:2,two:2") == [5], "horovod.run")
     told = [warning for warning in told if warning.category is UserWarning]
     check(len(told) == 1 and "salloc" in str(told[0].message) and told[0].filename == __file__, told)

@@ -281,9 +281,9 @@ def _failure(run_dir, code, said):
     if first is None:
         return RuntimeError("\n".join(said) or f"farandole run ended with exit code {code}")
     rank, host, how = first.groups()
-    more = [line for line in said if not _FIRST.match(line)]
-    return RankError("\n".join([f"rank {rank} on {host} has failed: {how}; farandole doctor {run_dir} says more", *more]),
-                     int(rank), code=code)
+    lines = [f"rank {rank} on {host} has failed: {how}; farandole doctor {run_dir} says more"]
+    lines += [line for line in said if not _FIRST.match(line)]
+    return RankError("\n".join(lines), int(rank), code=code)
 
 
 def _load(file):
