@@ -1,7 +1,9 @@
-"""Drivers: functions on ranks, their values and failures, and the names of Horovod and Spark. The argument says which."""
+"""Drivers: functions on ranks, their values and failures, and the names of Horovod and Spark. The argument says
+which of them."""
 import contextlib
 import io
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -48,22 +50,28 @@ def values():
 
     def nested(pair, *, scale):
         import decimal
-        import statistics
-        return Pair(rank() * scale + base + pair.first, decimal.Decimal(statistics.mean([1, 3])))
+
+        import runner  # from the folder of the script
+        return Pair(runner.rank() * scale + base + pair.first, decimal.Decimal(2))
 
     got = _runner.run(nested, (Pair(1, 2),), {"scale": 100}, 3, trace=False)
     check([type(value) is Pair and (value.first, int(value.second)) for value in got] == [(11, 2), (111, 2), (211, 2)],
           "a nested function with an object of a class of __main__")
     large = os.urandom(1) * (64 << 20)
     check(call(lambda data: (len(data), data[-1:]), large) == [(len(large), large[:1])] * 2, "a large argument")
-    check(call(lambda: rank(), values="first") == [0, None], "only the value of rank 0")
+    got = []
+    threads = [threading.Thread(target=lambda: got.append(call(rank, values="first"))) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    check(got == [[0, None]] * 2, f"two runs at a time, with only the value of rank 0: {got}")
     runs = sorted(os.listdir(os.environ["FARANDOLE_RUNS"]))
-    check(len(runs) == 3, f"a run directory for each run: {runs}")
+    check(len(runs) == 4, f"a run directory for each run: {runs}")
     check(not [name for run in runs for name in os.listdir(os.path.join(os.environ["FARANDOLE_RUNS"], run))
                if name.startswith("call-")], "no payload is left")
 
     def speaks():
-        import pickle
         print(f"out {rank()} ü", flush=True)
         print(f"err {rank()}", file=sys.stderr)
         check(rank.__globals__["__name__"] == "__main__", "its globals")
@@ -120,6 +128,18 @@ def failures():
     check("is a rank already" in str(error) and "farandole python" in str(error), error)
     check(call(lambda: sys.exit(0)) == [None, None], "sys.exit(0) is a success")
 
+    def loses_the_payload():
+        import shutil
+        if rank() == 1:
+            shutil.rmtree(os.path.dirname(sys.orig_argv[-2] + "/"))
+            raise ValueError("no folder")
+        time.sleep(600)
+
+    error, printed = raised(RankError, loses_the_payload)
+    check(error.rank == 1 and "ValueError: no folder" in str(error) and not printed, f"{error}\n{printed}")
+    again = pickle.loads(pickle.dumps(error))
+    check((str(again), again.rank, again.code) == (str(error), 1, 1), again)
+
     error, _ = raised(RuntimeError, rank, environment={"PATH": "/nonexistent"})
     check(not isinstance(error, RankError) and "mpirun is in PATH" in str(error), error)
     error, _ = raised(RuntimeError, rank, run_dir=os.path.join(os.path.abspath(__file__), "run"))
@@ -128,14 +148,17 @@ def failures():
     check("1 or more" in str(error), error)
 
 
-def sleep(folder, *stubborn):
+def sleep(folder, how):
     """A driver whose ranks leave their process ids in the folder and do not end by themselves."""
-    _runner._PATIENCE = 0.5  # before the next signal
+    if how == "stubborn":
+        _runner._PATIENCE = 0.5  # before the next signal
 
     def wait():
-        if stubborn:
-            for number in signal.SIGINT, signal.SIGTERM:
-                signal.signal(number, signal.SIG_IGN)
+        if how == "stubborn":
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        if how == "saves":
+            signal.signal(signal.SIGTERM, lambda *_: sys.exit(75))
         for pid in os.getpid(), os.getppid():
             open(os.path.join(folder, str(pid)), "w").close()
         open(os.path.join(folder, f"ready {rank()}"), "w").close()
@@ -158,13 +181,12 @@ def interrupted():
             check(time.monotonic() < limit, what)
             time.sleep(0.05)
 
-    cases = [(signal.SIGINT, -signal.SIGINT), (signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL),
-             (signal.SIGINT, -signal.SIGINT)]
-    for case, (number, code) in enumerate(cases):
+    cases = [("", signal.SIGINT, -signal.SIGINT), ("", signal.SIGTERM, 143), ("saves", signal.SIGTERM, 75),
+             ("", signal.SIGKILL, -signal.SIGKILL), ("stubborn", signal.SIGINT, -signal.SIGINT)]
+    for how, number, code in cases:
         with tempfile.TemporaryDirectory() as folder:
-            stubborn = ["stubborn"] * (case == 3)
             with open(os.path.join(folder, "said"), "w+") as said:
-                driver = subprocess.Popen([sys.executable, __file__, "sleep", folder, *stubborn], stderr=said)
+                driver = subprocess.Popen([sys.executable, __file__, "sleep", folder, how], stderr=said)
                 until(lambda: sum(name.startswith("ready") for name in os.listdir(folder)) == 2 or
                       driver.poll() is not None, "the ranks start")
                 check(driver.poll() is None, "the driver runs")
@@ -199,15 +221,21 @@ from farandole import runners
 assert "torch" not in __import__("sys").modules
 assert horovod.run is horovod.runner.run is runners.run and horovod.spark.run is runners.spark_run
 assert horovod.spark.common.backend.SparkBackend is runners.SparkBackend
-assert horovod.__version__ and sparkdl.HorovodRunner is runners.HorovodRunner and TorchDistributor is runners.TorchDistributor
+assert horovod.__version__ and sparkdl.HorovodRunner is runners.HorovodRunner
+assert TorchDistributor is runners.TorchDistributor
 for name, remedy in {"tensorflow.keras": "use horovod.torch", "elastic": "--max-restarts", "ray": "sbatch",
-                     "torch.elastic": "--max-restarts", "spark.lightning": "TorchEstimator", "mxnet": "horovod.torch"}.items():
+                     "torch.elastic": "--max-restarts", "spark.lightning": "TorchEstimator",
+                     "mxnet": "horovod.torch"}.items():
     try:
         __import__("horovod." + name)
     except ImportError as error:
         assert remedy in str(error) and "is not part of Farandole" in str(error), error
     else:
         raise AssertionError(name)
+try:
+    horovod.spark.run_elastic(print)
+except RuntimeError as error:
+    assert "--max-restarts" in str(error)
 """
     check(imports(ours) == ("", ""), "nothing is said")
     for name in "horovod", "sparkdl", "pyspark/ml/torch":
@@ -218,7 +246,8 @@ for name, remedy in {"tensorflow.keras": "use horovod.torch", "elastic": "--max-
             file.write(text)
     with open(os.path.join(folder, "pyspark/ml/torch/distributor.py"), "w") as file:
         file.write("class TorchDistributor: pass\nother = 1\n")
-    out, err = imports(ours + "import pyspark, pyspark.ml.torch.distributor as d; assert pyspark.real and d.other", folder)
+    out, err = imports(ours + "import pyspark, pyspark.ml.torch.distributor as d\n"
+                       "assert pyspark.real and d.other", folder)
     check(not out and err.count("\n") == 2 and f"not the one in {folder}/horovod; to use that one" in err, err)
     out, err = imports("import horovod; from pyspark.ml.torch.distributor import TorchDistributor as real\n"
                        "assert not hasattr(real, 'run')", folder, ours="")
@@ -266,9 +295,10 @@ def trains():
 
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        check(horovod.run(lambda x: x + rank(), (1,), np=2, hosts="localhost:2", use_gloo=True) == [1, 2], "horovod.run")
-        check(not told, told)
+        check(horovod.run(lambda x: x + rank(), (1,), np=2, hosts="localhost:2", use_gloo=True) == [1, 2],
+              "horovod.run")
         check(horovod.run(lambda: 5, hosts="one:2,two:2") == [5], "horovod.run")
+    told = [warning for warning in told if warning.category is UserWarning]
     check(len(told) == 1 and "salloc" in str(told[0].message) and told[0].filename == __file__, told)
     backend = SparkBackend(num_proc=2, env={"A": "1"}, stdout=sys.stdout, verbose=1)
     check(backend.run(lambda: os.environ["A"] + os.environ["B"], env={"B": "2"}) == ["12", "12"], "SparkBackend")
@@ -299,6 +329,30 @@ def trains():
             raise AssertionError("it has ended well")
 
 
+def one_process(example, data, samples, trained):
+    """The example's model, trained without ranks on all samples of each batch."""
+    import importlib.util
+
+    import torch
+    spec = importlib.util.spec_from_file_location("example", example)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    images, labels = module.read_mnist(data, "train", int(samples)).tensors
+    torch.manual_seed(1)
+    model = module.Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.5)
+    for epoch in range(10):
+        order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(epoch))
+        for batch in order.split(64):
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(model(images[batch]), labels[batch]).backward()
+            optimizer.step()
+    parameters = torch.load(trained)
+    for name, value in model.state_dict().items():
+        difference = (parameters[name] - value).abs().max().item()
+        check(difference <= 1e-6, f"{name} differs by {difference}")
+
+
 if __name__ == "__main__":
-    {function.__name__: function for function in (values, failures, sleep, interrupted, names, trains)}[sys.argv[1]](
-        *sys.argv[2:])
+    parts = values, failures, sleep, interrupted, names, trains, one_process
+    {function.__name__: function for function in parts}[sys.argv[1]](*sys.argv[2:])

@@ -1,5 +1,5 @@
-"""Lets scripts import Horovod, sparkdl and TorchDistributor by the names that they use, and get Farandole's. Python calls
-this at its start if FARANDOLE_HOROVOD is 1, as `farandole python` and `farandole run --horovod` set it.
+"""Lets scripts import Horovod, sparkdl and TorchDistributor by the names that they use, and get Farandole's. Python
+calls this at its start if FARANDOLE_HOROVOD is 1, as `farandole python` and `farandole run --horovod` set it.
 
 It imports nothing before a script imports one of the names.
 """
@@ -22,8 +22,8 @@ _MODULES = {
     "horovod.torch.mpi_ops": (_TORCH, None),
     "horovod.torch.optimizer": (_TORCH, None),
     "horovod.torch.sync_batch_norm": (_TORCH, None),
-    "horovod.spark": (_RUNNERS, {"run": "spark_run"}),
-    "horovod.spark.runner": (_RUNNERS, {"run": "spark_run"}),
+    "horovod.spark": (_RUNNERS, {"run": "spark_run", "run_elastic": "run_elastic"}),
+    "horovod.spark.runner": (_RUNNERS, {"run": "spark_run", "run_elastic": "run_elastic"}),
     "horovod.spark.common": (None, {}),
     "horovod.spark.common.backend": (_RUNNERS, {"Backend": "Backend", "SparkBackend": "SparkBackend"}),
     "horovod.spark.common.store": (_ESTIMATOR, None),
@@ -75,7 +75,8 @@ class _Loader:
 
     def _copy_all(self, module):
         """Also __getattr__, which refuses what does not exist."""
-        own = {"__name__", "__loader__", "__package__", "__spec__", "__path__", "__file__", "__cached__", "__builtins__"}
+        own = {"__name__", "__loader__", "__package__", "__spec__", "__path__", "__file__", "__cached__",
+               "__builtins__"}
         for name, value in vars(importlib.import_module(self.source)).items():
             if name not in own and not isinstance(value, types.ModuleType):
                 setattr(module, name, value)

@@ -20,6 +20,7 @@ def main():
         value = function(*args, **kwargs)
         if values == "all" or rank == 0:
             _leave(call, f"value-{rank}", _pickled(cloudpickle, value))
+        _end_groups()
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else 0 if error.code is None else 1
         if code == 0:
@@ -31,6 +32,13 @@ def main():
         _abort(130, "the function was interrupted")
     except BaseException as error:
         _fail(call, rank, "".join(traceback.format_exception_only(type(error), error)).strip(), None, error)
+
+
+def _end_groups():
+    """Threads of Gloo that drop an object of Python while Python ends would end the process with SIGABRT."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed and distributed.is_available() and distributed.is_initialized():
+        distributed.destroy_process_group()
 
 
 def _read(call):
@@ -78,23 +86,19 @@ def _leave(call, name, data):
 
 def _fail(call, rank, text, code, error):
     """Leaves the failure, and ends the job. If another rank is the cause, that one ends this process before."""
-    lost = False
-    if code is None:
-        code, lost = _code_of(error)
+    from farandole import _exits
+    code, lost = (code, False) if code is not None else _exits.code_of(error)
     frames = error.__traceback__.tb_next if error.__traceback__ else None  # without those of this module
     lines = [] if isinstance(error, SystemExit) else traceback.format_exception(type(error), error, frames)
     failure = {"rank": rank, "host": socket.gethostname(), "text": text, "traceback": "".join(lines), "code": code,
                "lost": lost, "time": time.time()}
-    _leave(call, f"failure-{rank}", pickle.dumps(failure))
+    try:
+        _leave(call, f"failure-{rank}", pickle.dumps(failure))
+    except OSError:
+        pass  # The driver also hears the line below.
     if code == _PREEMPTED:
         raise error
     _abort(code, f"the function ended: {text.splitlines()[0]}")
-
-
-def _code_of(error):
-    """The exit code for an exception, and whether it says that another rank was lost."""
-    from farandole import _exits
-    return _exits.code_of(error)
 
 
 def _abort(code, text):

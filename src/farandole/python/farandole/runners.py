@@ -17,8 +17,8 @@ _SLURM = "the hosts are those of the Slurm job; start the script in salloc or sb
 _ELASTIC = ("the number of ranks does not change during a run; start the script with farandole run --max-restarts, "
             "which continues from checkpoints")
 # Parameters of Horovod that change nothing for the result here, and those that do, with what to do instead.
-_HARMLESS = {"start_timeout", "ssh_port", "ssh_identity_file", "disable_cache", "verbose", "use_gloo", "use_mpi", "nics",
-             "network_interface", "network_interfaces"}
+_HARMLESS = {"start_timeout", "ssh_port", "ssh_identity_file", "disable_cache", "verbose", "use_gloo", "use_mpi",
+             "nics", "network_interface", "network_interfaces"}
 _REMEDIES = {
     "hosts": _SLURM,
     "hostfile": _SLURM,
@@ -64,6 +64,10 @@ def spark_run(fn, args=(), kwargs=None, num_proc=None, *, env=None, stdout=None,
                         prefix_output_with_timestamp=prefix_output_with_timestamp).run(fn, args, kwargs)
 
 
+def run_elastic(*_, **__):
+    raise RuntimeError(f"horovod.spark.run_elastic() is not part of Farandole: {_ELASTIC}")
+
+
 class Backend:
     """What runs the training function of an estimator: override both methods."""
 
@@ -79,7 +83,8 @@ class SparkBackend(Backend):
     """Ranks of farandole run. The default of `num_proc` is Spark's parallelism, and without Spark the number of cores.
     stdout, stderr: a file, a path or anything with write()."""
 
-    def __init__(self, num_proc=None, env=None, stdout=None, stderr=None, prefix_output_with_timestamp=False, **options):
+    def __init__(self, num_proc=None, env=None, stdout=None, stderr=None, prefix_output_with_timestamp=False,
+                 **options):
         _look_at("SparkBackend", options)
         self._num_proc = num_proc or _parallelism()
         self._env = env
@@ -140,8 +145,8 @@ class TorchDistributor:
         self.local_mode, self.use_gpu = local_mode, use_gpu
 
     def run(self, train_object, *args, **kwargs):
-        """A function: the value of train_object(*args, **kwargs) on rank 0. The path of a script: each rank runs it with
-        these arguments of its command line, and the result is None."""
+        """A function: the value of train_object(*args, **kwargs) on rank 0. The path of a script: each rank runs it
+        with these arguments of its command line, and the result is None."""
         if isinstance(train_object, (str, os.PathLike)):
             if kwargs:
                 raise ValueError("a script has no keyword arguments; give strings, such as '--epochs=3'")
