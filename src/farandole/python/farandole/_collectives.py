@@ -38,7 +38,8 @@ class Group(BaseGroup):
         if plan is None or not tensor.is_contiguous():
             return self._rare_allreduce(tensor, opts)
         if TELLS_ASYNC and not opts.asyncOp:
-            result = core.allreduce(self._handle, b"allreduce", tensor.data_ptr(), tensor.numel(), *plan, None)
+            result = core.allreduce(self._handle, self.label or b"allreduce", tensor.data_ptr(), tensor.numel(), *plan,
+                                    None)
             return DONE if not result else check(result)
         return self._start(core.allreduce, b"allreduce", tensor.data_ptr(), tensor.numel(), *plan, result=tensors,
                            keep=tensors)

@@ -60,17 +60,24 @@ def _end():
         work._thread.join()
 
 
+def code_of(error):
+    """The exit code for an exception, and whether it says that another rank was lost. Then it waits until the watchdog
+    has said which one."""
+    code = error.code if isinstance(error, Error) else 1
+    lost = code == _PEER_LOST or bool(_LOST.search(str(error)))
+    if lost:
+        time.sleep(_LOSS_TAKES)
+    return (_PEER_LOST if lost else code), lost
+
+
 def _on_exception(kind, value, trace):
     if os.getpid() != _process or not quick.is_running():
         return _before(kind, value, trace)
     if issubclass(kind, KeyboardInterrupt):
         _abort(130, "interrupted by SIGINT")
-    code = value.code if isinstance(value, Error) else 1
-    if code == _PEER_LOST or _LOST.search(str(value)):
-        code = _PEER_LOST
-        time.sleep(_LOSS_TAKES)
-        if isinstance(value, Error):
-            _abort(code, str(value))
+    code, lost = code_of(value)
+    if lost and isinstance(value, Error):
+        _abort(code, str(value))
     # PyTorch's own hook puts the rank before each line.
     if _before is sys.__excepthook__ or _before.__module__ == "torch.distributed.distributed_c10d":
         text = "".join(traceback.format_exception(kind, value, trace)).rstrip()

@@ -23,6 +23,7 @@ class BaseGroup(dist.ProcessGroup):
     supports_splitting = supports_coalescing = supports_time_estimate = False
     bound_device_id = None
     options = None
+    label = None  # the name of the next calls, in place of their operation
 
     def __init__(self, options, gpu_options):
         super().__init__(options.group_rank, options.group_size)  # torch has no constructor with a store for a subclass
@@ -173,7 +174,7 @@ def _join(rank, size, is_world):
                         "backend='farandole') before groups of some ranks")
         check(core.init())
         _exits.install()
-    world = size if is_world else dist.get_world_size()
+    world = size if is_world else dist.get_world_size() if dist.is_initialized() else quick.size()
     if quick.size() != world:
         raise Error(f"torch.distributed has {world} ranks and Farandole's job has {quick.size()}; start the script "
                     f"with farandole run -n {world}")

@@ -1,5 +1,6 @@
 """Python runs this first if it is on PYTHONPATH, as `farandole run --trace-torch` puts it there. It acts only once the
-program has imported torch. Then it runs the sitecustomize of the site, because Python itself imports only one.
+program has imported torch, or one of the names of Horovod. Then it runs the sitecustomize of the site, because Python
+itself imports only one.
 """
 import os
 import sys
@@ -33,6 +34,9 @@ def _run_next():
 try:
     from farandole import _start
     _start.after("torch", _act)
+    if os.environ.get("FARANDOLE_HOROVOD") == "1":
+        from farandole import _names
+        _names.install()
 except ImportError:  # Its folder was taken from PYTHONPATH.
     pass
 _run_next()
