@@ -92,7 +92,9 @@ def init(comm=None, process_sets=None):
     _exits.install()
     _check_ranks(comm)
     if os.environ.get("FARANDOLE_RUN_DIR"):
-        import farandole.record  # noqa: F401
+        from farandole import record
+        if record._phases is not None:
+            record._phases.here()  # so that the first batch is recorded
     _hosts[:] = [quick.host(other).decode() for other in range(quick.size())]
     global_process_set.ranks = list(range(quick.size()))
     global_process_set.group = RankGroup("hvd")
