@@ -136,9 +136,11 @@ def _copy(tensor):
     return tensor.detach().clone(memory_format=torch.contiguous_format)
 
 
-def _allreduce(outputs, name, op, prescale, postscale, process_set, waits=False):
-    """A handle, whose result is `outputs`, reduced in place."""
+def _allreduce(outputs, name, op, prescale, postscale, process_set, waits=False, copies=True):
+    """A handle, whose result is a tuple: copies, or the tensors themselves."""
     reduction = _Reduction(outputs, op, prescale, postscale, process_set)
+    if copies:
+        outputs = tuple(map(_copy, outputs))
     with torch.no_grad():
         for output in outputs:
             reduction.before(output)
@@ -161,7 +163,7 @@ class _Allreduce(torch.autograd.Function):
     @staticmethod
     def forward(ctx, arguments, name, *tensors):
         ctx.arguments = arguments
-        return _allreduce(tuple(_copy(tensor) for tensor in tensors), name, *arguments, waits=True).wait()
+        return _allreduce(tensors, name, *arguments, waits=True).wait()
 
     @staticmethod
     def backward(ctx, *gradients):
@@ -180,19 +182,19 @@ def grouped_allreduce(tensors, average=None, name=None, compression=Compression.
 
 def grouped_allreduce_async(tensors, average=None, name=None, op=None, prescale_factor=1.0, postscale_factor=1.0,
                             process_set=global_process_set):
-    return _allreduce(tuple(map(_copy, tensors)), name, _operation(op, average), prescale_factor, postscale_factor,
-                      process_set)
+    return _allreduce(tuple(tensors), name, _operation(op, average), prescale_factor, postscale_factor, process_set)
 
 
 def grouped_allreduce_async_(tensors, average=None, name=None, op=None, prescale_factor=1.0, postscale_factor=1.0,
                              process_set=global_process_set):
-    return _allreduce(tuple(tensors), name, _operation(op, average), prescale_factor, postscale_factor, process_set)
+    return _allreduce(tuple(tensors), name, _operation(op, average), prescale_factor, postscale_factor, process_set,
+                      copies=False)
 
 
 def grouped_allreduce_(tensors, average=None, name=None, op=None, prescale_factor=1.0, postscale_factor=1.0,
                        process_set=global_process_set):
     return _allreduce(tuple(tensors), name, _operation(op, average), prescale_factor, postscale_factor, process_set,
-                      waits=True).wait()
+                      waits=True, copies=False).wait()
 
 
 def allreduce(tensor, average=None, name=None, compression=Compression.none, op=None, prescale_factor=1.0,

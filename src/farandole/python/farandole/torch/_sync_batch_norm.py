@@ -58,7 +58,8 @@ class _Normalize(torch.autograd.Function):
             running_var.lerp_((variance * (total / (total - 1))).to(running_var), momentum)
         scale = torch.rsqrt(variance + eps)
         ctx.save_for_backward(input, weight, mean, scale, total)
-        return F.batch_norm(input, mean, variance, weight, bias, eps=eps)
+        affine = [part if part is None else part.to(mean.dtype) for part in (weight, bias)]
+        return F.batch_norm(values, mean, variance, *affine, eps=eps).to(input.dtype)
 
     @staticmethod
     def backward(ctx, gradient):

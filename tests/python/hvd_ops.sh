@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# The calls of farandole.torch against numpy on 1 to 4 ranks, and jobs whose ranks make different calls.
+source "$(dirname "${BASH_SOURCE[0]}")/../launch/expect.sh"
+unset "${!SLURM_@}" MASTER_ADDR MASTER_PORT
+source "$FARANDOLE_SOURCE/tests/wheel_python.sh"
+wheel_python "$work/stand-ins" 2>/dev/null || { echo "skipped: no Python here has the PyTorch of tools/setup"; exit 77; }
+export FARANDOLE_LIBRARY=$bin/../lib/libfarandole_c.so
+program=$(dirname "${BASH_SOURCE[0]}")/hvd_ops.py
+job() { timeout 600 "$bin/farandole" run -n "$1" -- /usr/bin/python3 -W ignore "$program" "$2" --seed "${3:-$RANDOM}"; }
+
+for ranks in 1 2 3 4; do
+  expect 0 job $ranks everything
+  [[ $(grep -c '^equal$' "$work/out") == "$ranks" ]] || fail "$ranks ranks: $(<"$work/out")"
+done
+for part in order rows join; do
+  expect 64 job 2 "$part"
+  says err 'the ranks make different calls of the same collective'
+done
+says err "name       rank 0       'join'"
+exit $((failures > 0))
