@@ -4,5 +4,6 @@ farandole_script_test(python.backend python/backend.sh 60)
 farandole_script_test(python.exits python/exits.sh 30)
 farandole_script_test(python.faults python/faults.sh 60)
 farandole_script_test(python.hvd_ops python/hvd_ops.sh 60)
-set_tests_properties(python.record python.backend python.exits python.faults python.hvd_ops
+farandole_script_test(python.estimator python/estimator.sh 60)
+set_tests_properties(python.record python.backend python.exits python.faults python.hvd_ops python.estimator
                      PROPERTIES PROCESSORS 2 LABELS program)
