@@ -85,7 +85,9 @@ int run(int argc, const char* const* argv) {
       "torch-backend", po::value<std::string>()->notifier([&](const std::string& backend) {
         request.torch_backend = is_farandole(backend);
       }),
-      "farandole: torch.distributed uses Farandole's collectives, whatever backend the program names");
+      "farandole: torch.distributed uses Farandole's collectives, whatever backend the program names")(
+      "horovod", po::bool_switch(&request.horovod),
+      "a Python script that imports horovod.torch gets Farandole's, and the same for Spark's runners");
   parser.synonyms = {{"np", "ranks"}};
   const int own = parser.own_arguments(argc, argv);
   if (!parser.parse(own, argv)) return 0;

@@ -6,9 +6,14 @@ source "$FARANDOLE_SOURCE/tests/wheel_python.sh"
 wheel_python "$work/stand-ins" 2>/dev/null || { echo "skipped: no Python here has the PyTorch of tools/setup"; exit 77; }
 export FARANDOLE_LIBRARY=$bin/../lib/libfarandole_c.so
 program=$(dirname "${BASH_SOURCE[0]}")/hvd_ops.py
-job() { timeout 600 "$bin/farandole" run -n "$1" -- /usr/bin/python3 -W ignore "$program" "$2" --seed "${3:-$RANDOM}"; }
+job() {
+  timeout 600 "$bin/farandole" run -n "$1" "${@:3}" -- /usr/bin/python3 -W ignore "$program" "$2" --seed $RANDOM
+}
 
-for ranks in 1 2 3 4; do
+expect 0 job 1 everything --run-dir "$work/run"
+grep -q '"torch":' "$work/run/run.json" || fail "hvd.init() does not start the recording: $(<"$work/run/run.json")"
+zgrep -q '"name":"loss"' "$work/run/timeline.json.gz" || fail 'the timeline has no call by the name that the script gave it'
+for ranks in 2 3 4; do
   expect 0 job $ranks everything
   [[ $(grep -c '^equal$' "$work/out") == "$ranks" ]] || fail "$ranks ranks: $(<"$work/out")"
 done

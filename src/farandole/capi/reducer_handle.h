@@ -1,5 +1,5 @@
 // What a reducer of farandole/capi.h stands for.
-// Thread safety: call from the main thread only. Functions say where other threads may call them.
+// Thread safety: none; use from one thread at a time. Functions say where this is not so.
 #pragma once
 
 #include <memory>
@@ -29,7 +29,7 @@ class ReducerHandle {
   ReducerHandle(Job& job, std::unique_ptr<TracedCommunicator> ranks, const std::vector<TensorSpec>& tensors,
                 const Options& options);
 
-  // Its mark_ready() may be called from any thread.
+  // Thread safety: any thread may call this at any time.
   HostReducer& reducer() { return *reducer_; }
   // Plans the buckets anew. Returns whether gradients have other places from now on.
   // Collective: every rank of the communicator must call this in the same order.

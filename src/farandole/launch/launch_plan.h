@@ -35,6 +35,7 @@ struct LaunchRequest {
   bool trace_mpi = false;            // Records the MPI calls of the program.
   bool trace_torch = false;          // Records what the program does with PyTorch in Python.
   bool torch_backend = false;        // Our collectives become those of torch.distributed.
+  bool horovod = false;              // Our modules become those that scripts of Horovod import.
   int max_restarts = 0;              // How often a job that fails is started again.
   std::optional<int>
       min_ranks;  // Fewest ranks of a restart after hosts were lost; no value: as many as before.

@@ -121,6 +121,7 @@ class Launcher {
     options.trace_mpi = request.trace_mpi;
     options.trace_torch = request.trace_torch;
     options.torch_backend = request.torch_backend;
+    options.horovod = request.horovod;
     options.program = request.program;
     return options;
   }

@@ -251,6 +251,7 @@ int launch(const LaunchRequest& first_request) {
   if (request.trace_mpi) require_mpi_trace(program);
   if (request.trace_torch) require_python("--trace-torch");
   if (request.torch_backend) require_python("--torch-backend");
+  if (request.horovod) require_python("--horovod");
   if ((request.trace_mpi || request.trace_torch) && find_run(request, request.log_folder).folder.empty())
     throw UserError(fmt::format("{} needs a run directory to record in; add --run-dir RUN",
                                 request.trace_mpi ? "--trace-mpi" : "--trace-torch"));

@@ -85,20 +85,21 @@ TEST(MpiPreload, KeepsWhatIsPreloadedAlready) {
 }
 
 TEST(PythonEnvironment, FindsTheModulesBeforeThoseOfTheUser) {
-  const auto python = [](bool trace, bool backend, const Variables& given) {
+  const auto python = [](const PythonOptions& options, const Variables& given) {
     Variables all;
-    for (const auto& [name, value] : python_environment(trace, backend, environment_of(given)))
+    for (const auto& [name, value] : python_environment(options, environment_of(given)))
       all[name] = value.value_or("(removed)");
     return all;
   };
   const auto folder = python_folder().string(), both = folder + "/start:" + folder;
   EXPECT_THAT(folder, EndsWith("/farandole/python"));
-  EXPECT_EQ(python(false, false, {}), (Variables{{"PYTHONPATH", folder}}));
-  EXPECT_EQ(python(false, false, {{"PYTHONPATH", "/mine"}}), (Variables{{"PYTHONPATH", folder + ":/mine"}}));
-  EXPECT_EQ(python(true, false, {{"PYTHONPATH", "/mine"}}),
+  EXPECT_EQ(python({}, {}), (Variables{{"PYTHONPATH", folder}}));
+  EXPECT_EQ(python({}, {{"PYTHONPATH", "/mine"}}), (Variables{{"PYTHONPATH", folder + ":/mine"}}));
+  EXPECT_EQ(python({.trace = true}, {{"PYTHONPATH", "/mine"}}),
             (Variables{{"PYTHONPATH", both + ":/mine"}, {"FARANDOLE_TRACE_TORCH", "1"}}));
-  EXPECT_EQ(python(false, true, {{"PYTHONPATH", ""}}),
+  EXPECT_EQ(python({.backend = true}, {{"PYTHONPATH", ""}}),
             (Variables{{"PYTHONPATH", both}, {"FARANDOLE_TORCH_BACKEND", "farandole"}}));
+  EXPECT_EQ(python({.horovod = true}, {}), (Variables{{"PYTHONPATH", both}, {"FARANDOLE_HOROVOD", "1"}}));
 }
 
 TEST(MpiPreload, TellsStaticPrograms) {

@@ -308,6 +308,7 @@ TEST(SupervisorOptions, ComeBackFromArguments) {
   options.trace_mpi = true;
   options.trace_torch = true;
   options.torch_backend = true;
+  options.horovod = true;
   options.program = {"--supervise", "", "--", "a=b"};
   SupervisorOptions few;
   few.folder = "/x";
@@ -328,6 +329,7 @@ TEST(SupervisorOptions, ComeBackFromArguments) {
     EXPECT_EQ(back->trace_mpi, given.trace_mpi);
     EXPECT_EQ(back->trace_torch, given.trace_torch);
     EXPECT_EQ(back->torch_backend, given.torch_backend);
+    EXPECT_EQ(back->horovod, given.horovod);
     EXPECT_EQ(back->program, given.program);
   }
 }

@@ -93,15 +93,16 @@ void require_python(const std::string& option) {
                     " on PYTHONPATH: its path contains a colon; install Farandole in another folder");
 }
 
-EnvironmentChanges python_environment(bool trace, bool backend, const Environment& environment) {
+EnvironmentChanges python_environment(const PythonOptions& options, const Environment& environment) {
   const auto folder = python_folder();
   if (!fs::is_directory(folder)) return {};
   std::string path = folder;
-  if (trace || backend) path = (folder / "start").string() + ":" + path;
+  if (options.trace || options.backend || options.horovod) path = (folder / "start").string() + ":" + path;
   if (const auto others = text_of(environment, {"PYTHONPATH"}); !others.empty()) path += ":" + others;
   EnvironmentChanges changes = {{"PYTHONPATH", path}};
-  if (trace) changes.emplace_back("FARANDOLE_TRACE_TORCH", "1");
-  if (backend) changes.emplace_back("FARANDOLE_TORCH_BACKEND", "farandole");
+  if (options.trace) changes.emplace_back("FARANDOLE_TRACE_TORCH", "1");
+  if (options.backend) changes.emplace_back("FARANDOLE_TORCH_BACKEND", "farandole");
+  if (options.horovod) changes.emplace_back("FARANDOLE_HOROVOD", "1");
   return changes;
 }
 

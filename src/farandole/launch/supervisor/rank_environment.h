@@ -37,9 +37,14 @@ std::filesystem::path python_folder();
 // Throws: UserError if the modules or the library that they load do not exist.
 void require_python(const std::string& option);
 
-// Python finds our modules if they exist. With `trace` or `backend`, it also runs the sitecustomize that
-// records what the program does with torch, or makes our collectives those of torch.distributed.
-EnvironmentChanges python_environment(bool trace, bool backend, const Environment& environment);
+// As in LaunchRequest.
+struct PythonOptions {
+  bool trace = false, backend = false, horovod = false;
+};
+// Python finds our modules if they exist. With an option, it also runs the sitecustomize that records what
+// the program does with torch, makes our collectives those of torch.distributed, or makes our modules those
+// that scripts of Horovod import.
+EnvironmentChanges python_environment(const PythonOptions& options, const Environment& environment);
 
 // Returns whether `program` is an ELF file without a dynamic linker; false for scripts and other files.
 bool is_statically_linked(const std::filesystem::path& program);

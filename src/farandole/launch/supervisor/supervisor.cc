@@ -77,6 +77,7 @@ const std::map<std::string, Option>& all_options() {
       {"trace-mpi", option(&SupervisorOptions::trace_mpi)},
       {"trace-torch", option(&SupervisorOptions::trace_torch)},
       {"torch-backend", option(&SupervisorOptions::torch_backend)},
+      {"horovod", option(&SupervisorOptions::horovod)},
   };
   return all;
 }
@@ -227,7 +228,8 @@ void Supervisor::start() {
     const auto tracing = mpi_trace_environment(&std::getenv);
     changes.insert(changes.end(), tracing.begin(), tracing.end());
   }
-  const auto python = python_environment(options_.trace_torch, options_.torch_backend, &std::getenv);
+  const auto python =
+      python_environment({options_.trace_torch, options_.torch_backend, options_.horovod}, &std::getenv);
   changes.insert(changes.end(), python.begin(), python.end());
   if (options_.trace_mpi || options_.trace_torch)
     changes.emplace_back("FARANDOLE_RUN_DIR", options_.run.folder);

@@ -37,8 +37,8 @@ struct SupervisorOptions {
   std::string word;                  // In the marks of lines (launch/output/marked_lines.h).
   int threads = 0;         // OMP_NUM_THREADS, unless the rank has fewer cores; 0: the user has set it.
   bool trace_mpi = false;  // Preload the library of pmpi/.
-  bool trace_torch = false, torch_backend = false;  // As in LaunchRequest.
-  std::vector<std::string> program;                 // Program and its arguments.
+  bool trace_torch = false, torch_backend = false, horovod = false;  // As in LaunchRequest.
+  std::vector<std::string> program;                                  // Program and its arguments.
 };
 
 std::filesystem::path log_of(const std::filesystem::path& log_folder, int rank);

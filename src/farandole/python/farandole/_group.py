@@ -159,7 +159,7 @@ class BaseGroup(dist.ProcessGroup):
     def _on_gpu(self, function, tensor, *arguments):
         gpu = self._nccl()
         name = function.strip("_").encode()
-        call = quick.enter(self._observed, name, name, bytes_of(tensor), 0)
+        call = quick.enter(self._observed, name, self.label or name, bytes_of(tensor), 0)
         try:
             return getattr(gpu, function)(*arguments)
         finally:

@@ -3,6 +3,7 @@
 Any thread may call run(). Importing this starts nothing.
 """
 import codecs
+import glob
 import io
 import linecache
 import os
@@ -17,11 +18,14 @@ import threading
 import time
 import types
 
+_PREEMPTED = 75
 _PATIENCE = 10  # seconds, in which the ranks may end by themselves before they are told again
 _OF_TRIALS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
               "FARANDOLE_RUN_DIR", "FARANDOLE_RANK_PROCESS")  # The driver may have set them for a trial without ranks.
-# Lets the ranks end with the driver, however it ends. Python cannot do this safely between fork and exec.
+# Lets the ranks end with the driver, however it ends; Ctrl-C is for the driver. Python cannot do this safely between
+# fork and exec.
 _WITH_DRIVER = """import ctypes, os, sys
+os.setpgid(0, 0)
 ctypes.CDLL(None).prctl(1, 15)
 os.getppid() == int(sys.argv[1]) or sys.exit(143)
 os.execv(sys.argv[2], sys.argv[2:])"""
@@ -35,7 +39,7 @@ _FIRST = re.compile(r"rank (\d+) \(host (\S+)\) failed first: ([^;]*)")
 class RankError(RuntimeError):
     """A rank has failed: `rank`, its `traceback` (text; empty if no exception ended it), and the exit `code`."""
 
-    def __init__(self, message, rank, traceback="", code=1):
+    def __init__(self, message, rank=None, traceback="", code=1):
         super().__init__(message)
         self.rank, self.traceback, self.code = rank, traceback, code
 
@@ -67,9 +71,10 @@ def run(function, args=(), kwargs=None, ranks=1, *, run_dir=None, environment=No
             path = [os.path.abspath(entry) for entry in sys.path]
             pickle.dump({"path": path, "values": values, "source": _source_of(function)}, file)
             _pickler_of(cloudpickle)(file).dump((function, tuple(args), dict(kwargs or {})))
-        command = [find_program(), "run", "-n", str(ranks), "--oversubscribe", "--run-dir", run_dir]
+        command = [find_program(), "run", "-n", str(ranks), "--oversubscribe", "--horovod", "--run-dir", run_dir]
         command += ["--local"] * local + ["--prefix"] * timestamps + ["--trace-torch"] * trace
         command += ["--", sys.executable or "python3", "-m", "farandole._worker", call]
+        command.append(getattr(function, "__qualname__", type(function).__name__))  # for the reports
         code, said = _launch(command, _environment(call, environment), stdout, stderr)
         return _values(call, run_dir, ranks, values, code, said)
     finally:
@@ -156,7 +161,6 @@ def _environment(call, more):
     environment.update({name: str(value) for name, value in (more or {}).items()})
     # If the driver is killed, the launcher ends the ranks and removes the folder.
     environment["FARANDOLE_LAUNCHED_BY"] = f"{os.getpid()}:{call}"
-    environment["FARANDOLE_HOROVOD"] = "1"
     return environment
 
 
@@ -167,7 +171,7 @@ def _launch(command, environment, stdout, stderr):
     with out, err, _sigterm_raises():
         launcher = subprocess.Popen(
             [sys.executable or "python3", "-ISc", _WITH_DRIVER, str(os.getpid()), *command], env=environment,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         pumps = [threading.Thread(target=out.copy, args=(launcher.stdout, None), daemon=True),
                  threading.Thread(target=err.copy, args=(launcher.stderr, said), daemon=True)]
         try:
@@ -176,12 +180,14 @@ def _launch(command, environment, stdout, stderr):
             code = launcher.wait()
         except BaseException as error:
             _end(launcher, signal.SIGINT if isinstance(error, KeyboardInterrupt) else signal.SIGTERM)
+            if isinstance(error, SystemExit) and launcher.returncode == _PREEMPTED:
+                error.code = _PREEMPTED  # The ranks have saved.
             raise
         finally:
             for pump in pumps:
                 pump.join(_PATIENCE)  # A process that a rank has left behind may hold the pipe.
-        if code == 0:
-            err.write(b"".join(said))
+        if code == 0:  # That a function without torch leaves no record is no news to the driver.
+            err.write(b"".join(line for line in said if b"--trace-torch" not in line))
     return code, [line.decode(errors="replace").rstrip() for line in said]
 
 
@@ -250,7 +256,7 @@ class _Sink:
 
 
 def _values(call, run_dir, ranks, values, code, said):
-    failures = [_load(os.path.join(call, name)) for name in os.listdir(call) if name.startswith("failure-")]
+    failures = [_load(file) for file in glob.glob(os.path.join(glob.escape(call), "failure-*[0-9]"))]
     failure = min(failures, key=lambda failure: (failure["lost"], failure["time"]), default=None)
     if failure and not (failure["lost"] and _FIRST.search("\n".join(said))):
         text = f"rank {failure['rank']} on {failure['host']}: {failure['text']}"
@@ -270,13 +276,14 @@ def _values(call, run_dir, ranks, values, code, said):
 
 def _failure(run_dir, code, said):
     """The exception for a job that has failed without an exception of a rank."""
-    text = "\n".join(said) or f"farandole run ended with exit code {code}"
-    first = _FIRST.search(text)
+    said = [re.sub(r"^farandole( run)?: ", "", line) for line in said]
+    first = next(filter(None, map(_FIRST.match, said)), None)
     if first is None:
-        return RuntimeError(re.sub(r"(?m)^farandole run: ", "", text))
+        return RuntimeError("\n".join(said) or f"farandole run ended with exit code {code}")
     rank, host, how = first.groups()
-    return RankError(f"rank {rank} on {host} has failed: {how}; farandole doctor {run_dir} says more", int(rank),
-                     code=code)
+    more = [line for line in said if not _FIRST.match(line)]
+    return RankError("\n".join([f"rank {rank} on {host} has failed: {how}; farandole doctor {run_dir} says more", *more]),
+                     int(rank), code=code)
 
 
 def _load(file):

@@ -78,23 +78,19 @@ def _leave(call, name, data):
 
 def _fail(call, rank, text, code, error):
     """Leaves the failure, and ends the job. If another rank is the cause, that one ends this process before."""
-    lost = False
-    if code is None:
-        code, lost = _code_of(error)
+    from farandole import _exits
+    code, lost = (code, False) if code is not None else _exits.code_of(error)
     frames = error.__traceback__.tb_next if error.__traceback__ else None  # without those of this module
     lines = [] if isinstance(error, SystemExit) else traceback.format_exception(type(error), error, frames)
     failure = {"rank": rank, "host": socket.gethostname(), "text": text, "traceback": "".join(lines), "code": code,
                "lost": lost, "time": time.time()}
-    _leave(call, f"failure-{rank}", pickle.dumps(failure))
+    try:
+        _leave(call, f"failure-{rank}", pickle.dumps(failure))
+    except OSError:
+        pass  # The driver also hears the line below.
     if code == _PREEMPTED:
         raise error
     _abort(code, f"the function ended: {text.splitlines()[0]}")
-
-
-def _code_of(error):
-    """The exit code for an exception, and whether it says that another rank was lost."""
-    from farandole import _exits
-    return _exits.code_of(error)
 
 
 def _abort(code, text):

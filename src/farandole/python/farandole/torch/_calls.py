@@ -68,9 +68,9 @@ class _Waiting:
         quick.end()
 
 
-def _several(handles, kind=tuple):
+def _several(handles):
     return Handle([work for handle in handles for work in handle.works],
-                  lambda: kind(handle.wait() for handle in handles))
+                  lambda: tuple(handle.wait() for handle in handles))
 
 
 def _options(kind, waits, op=None):
@@ -146,13 +146,13 @@ def _allreduce(outputs, name, op, prescale, postscale, process_set, waits=False,
             reduction.before(output)
     kind = c10d.AllreduceOptions if len(outputs) == 1 else c10d.AllreduceCoalescedOptions
     work = named(process_set, name, "allreduce" if len(outputs) == 1 else "allreduce_coalesced", list(outputs),
-                 _options(kind, waits, reduction.of_torch)) if outputs else None
+                 _options(kind, waits, reduction.of_torch))
 
     def finish():
         for output in outputs:
             reduction.after(output)
         return outputs
-    return Handle([work] if work else [], finish)
+    return Handle([work], finish)
 
 
 def _one(handle):
@@ -174,9 +174,9 @@ class _Allreduce(torch.autograd.Function):
 
 def grouped_allreduce(tensors, average=None, name=None, compression=Compression.none, op=None, prescale_factor=1.0,
                       postscale_factor=1.0, process_set=global_process_set):
-    sent, contexts = zip(*map(compression.compress, tensors)) if len(tensors) else ((), ())
+    sent, contexts = zip(*map(compression.compress, tensors))
     arguments = _operation(op, average), prescale_factor, postscale_factor, process_set
-    received = _Allreduce.apply(arguments, name, *sent) if sent else ()
+    received = _Allreduce.apply(arguments, name, *sent)
     return [compression.decompress(tensor, context) for tensor, context in zip(received, contexts)]
 
 
@@ -343,7 +343,8 @@ def _splits(tensor, splits, process_set):
         if rows % ranks:
             raise ValueError(f"hvd.alltoall() has {rows} rows, which {ranks} ranks cannot share evenly; pass splits")
         return torch.full([ranks], rows // ranks, dtype=torch.int32)
-    splits = torch.as_tensor(splits if isinstance(splits, torch.Tensor) else torch.tensor(splits, dtype=torch.int32))
+    if not isinstance(splits, torch.Tensor):
+        splits = torch.tensor(splits, dtype=torch.int32)
     if splits.numel() != ranks or splits.min() < 0 or splits.sum() > rows:
         raise ValueError(f"splits of hvd.alltoall() are {splits.tolist()}; {ranks} ranks need one number each, "
                          f"{rows} at most in all")
