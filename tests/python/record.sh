@@ -55,6 +55,7 @@ options=()
 grep -q '"global_batch": 128' "$work/accumulate/run.json" || fail "run.json: $(<"$work/accumulate/run.json")"
 recorded sharded 2 forward\>0 all_gather:all_gather reduce_scatter:reduce_scatter -- "$work/sharded-checkpoint"
 recorded plain 1 data\>0 evaluation\>0 --
+expect 0 timeout 600 "$farandole" run -n 2 --run-dir "$work/unawaited" --trace-torch -- "$python" -W ignore "$here/unawaited.py"
 
 # A program that uses the module needs no option. The launcher also merges after a kill.
 expect 137 timeout 600 "$farandole" run -n 2 --run-dir "$work/own" -- "$python" "$here/own_words.py" "$work/own" "$bin/farandole-status"

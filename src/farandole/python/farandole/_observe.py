@@ -7,6 +7,7 @@ The backend of Farandole records its own calls.
 """
 import ctypes
 import sys
+import time
 import weakref
 
 import torch
@@ -35,6 +36,8 @@ _METHODS = {
     "barrier": ("barrier", ()),
 }
 _SHORT_NS = 20_000  # A wait below this is not recorded.
+_LATE = 60.0  # seconds
+_in_flight = weakref.WeakSet()  # what threads of torch will call
 
 
 def _tensors(value):
@@ -43,6 +46,32 @@ def _tensors(value):
     elif isinstance(value, (list, tuple)):
         for element in value:
             yield from _tensors(element)
+
+
+class _Call:
+    """A function that torch calls when a collective has ended, on a thread of its own. The thread then also drops it,
+    for which it needs Python's lock once more."""
+    __slots__ = "function", "__weakref__"
+
+    def __init__(self, function):
+        self.function = function
+
+    def __call__(self, _):
+        self.function()
+
+
+def _at_end(work, function):
+    call = _Call(function)
+    _in_flight.add(call)
+    work.get_future().add_done_callback(call)
+
+
+def _await_calls():
+    """A thread that asks for Python's lock while Python ends would end the process. A collective that was started is
+    waited for, as torch does it when its groups are destroyed."""
+    end = time.monotonic() + _LATE
+    while _in_flight and time.monotonic() < end:
+        time.sleep(0.001)
 
 
 class Observer:
@@ -108,7 +137,7 @@ class Observer:
             if waits and work is not None:
                 self.wait(work)
             elif on_host and work is not None:
-                work.get_future().add_done_callback(lambda _: quick.leave(observed, number))
+                _at_end(work, lambda: quick.leave(observed, number))
                 leaves_later = True
             return work
         finally:
@@ -139,8 +168,7 @@ class _Bridge(distributed.ProcessGroup):
         phases.buckets += 1
         work = self.observer.call(_originals["allreduce"], "allreduce", name, self.group, (tensors, opts), {})
         if tensors[0].device.type == "cpu":
-            come = phases.send_gradients()
-            work.get_future().add_done_callback(lambda _: come())
+            _at_end(work, phases.send_gradients())
         return work
 
     def broadcast(self, tensors, opts):
@@ -182,6 +210,7 @@ def install(phases):
         return
     observer = Observer(phases)
     phases.on_start.append(observer.start)
+    phases.on_close.append(_await_calls)
     _watch_methods(observer)
 
     def init_process_group(original, *arguments, **named):

@@ -48,7 +48,7 @@ class Phases:
         self.in_backward = False
         self.sent = self.received = 0  # when the last gradients of this backward pass left, and came back
         self.in_flight = set()
-        self.on_start = []
+        self.on_start, self.on_close = [], []
         os.register_at_fork(after_in_child=self.leave)
 
     def leave(self):
@@ -83,9 +83,13 @@ class Phases:
         return True
 
     def close(self):
-        if self.running and self.numbered and self.last:
+        if not self.running:
+            return
+        if self.numbered and self.last:
             self.end_step(self.last)
         self.leave()
+        for function in self.on_close:
+            function()
 
     def intern(self, name):
         return self.quick.intern(name.encode())
