@@ -349,6 +349,7 @@ class Cases:
                 ("a fraction from 0", frame, {"validation": 1.5}),
                 ('At most one of parameters "backend"', frame, {"num_proc": 2}),
                 ("function of model, optimizer, transform_outputs", frame, {"train_minibatch_fn": lambda model: None}),
+                ("losses with a parameter reduction", frame, {"sample_weight_col": "weight", "loss": nn.MSELoss()}),
                 ("loss_weights has 2 entries", frame, {"loss_weights": [1, 2]}),
                 ("cannot be the name of a folder", frame, {"run_id": "../x"}),
                 ("is of another model", frame, {"run_id": f"rates-{self.size}", "model": nn.Linear(5, 1)})):

@@ -45,7 +45,7 @@ class TorchEstimator(EstimatorParams, Estimator):
         _tables.check_columns(table, chosen, "validation")
         run_id, state = self.getRunId(), None
         if run_id and (checkpoints := store.get_checkpoints(run_id)):
-            state = torch.load(checkpoints[0], map_location="cpu", weights_only=False)
+            state = torch.load(checkpoints[0], map_location="cpu", weights_only=True)
             self._check_state(state, run_id)
         seed = state["seed"] if state else self.getRandomSeed()
         written = None if isinstance(table, (str, os.PathLike)) else store.new_table()
@@ -77,7 +77,7 @@ class TorchEstimator(EstimatorParams, Estimator):
 
     def _check(self):
         for name in "model", "optimizer", "feature_cols", "label_cols":
-            if not self.getOrDefault(name):
+            if self.getOrDefault(name) in (None, []):
                 raise ValueError(f"{name} is missing; set it before fit()")
         for name, least in (("batch_size", 1), ("val_batch_size", 1), ("epochs", 1), ("backward_passes_per_step", 1),
                             ("partitions_per_process", 1), ("num_proc", 1), ("train_steps_per_epoch", 1),
@@ -96,6 +96,11 @@ class TorchEstimator(EstimatorParams, Estimator):
             value = self.getOrDefault(name)
             if isinstance(value, (list, tuple)) and len(value) not in {len(wanted), name.startswith("loss") or len(wanted)}:
                 raise ValueError(f"{name} has {len(value)} entries for {len(wanted)} columns; give one for each")
+        if self.getSampleWeightCol():
+            for loss in self.getLoss() if isinstance(self.getLoss(), (list, tuple)) else [self.getLoss()]:
+                if loss and not _takes(getattr(loss, "forward", loss), None, None, reduction="none"):
+                    raise ValueError("sample_weight_col needs losses with a parameter reduction, as "
+                                     "torch.nn.functional.mse_loss has it")
         for group in self.getMetrics():
             if isinstance(group, (list, tuple)) and len(group) not in (1, len(labels)):
                 raise ValueError(f"a group of metrics has {len(group)} functions for {len(labels)} labels; give one for all "
@@ -107,11 +112,9 @@ class TorchEstimator(EstimatorParams, Estimator):
             if self.getBackwardPassesPerStep() > 1:
                 raise ValueError("train_minibatch_fn makes a step of the optimizer for each batch; leave out "
                                  "backward_passes_per_step")
-            try:
-                inspect.signature(self.getTrainMinibatchFn()).bind(*[None] * 7)
-            except TypeError:
+            if not _takes(self.getTrainMinibatchFn(), *[None] * 7):
                 raise ValueError("train_minibatch_fn must be a function of model, optimizer, transform_outputs, loss_fn, "
-                                 "inputs, labels and sample_weights") from None
+                                 "inputs, labels and sample_weights")
 
     def _check_state(self, state, run_id):
         shapes = [{name: tuple(value.shape) for name, value in model.items() if torch.is_tensor(value)}
@@ -217,6 +220,17 @@ class TorchModel(ModelParams, Model):
         model = copy.deepcopy(self.getModel()).cpu().eval()
         outputs = _tables.Outputs(model, self.getFeatureColumns(), self.getInputShapes(), names, whole)
         return outputs.add(table, folder and os.path.join(folder, "transformed"))
+
+
+def _takes(function, *arguments, **named):
+    """Whether a function can be called so. Those of torch in C++ do not say it."""
+    try:
+        inspect.signature(function).bind(*arguments, **named)
+    except TypeError:
+        return False
+    except ValueError:
+        pass
+    return True
 
 
 def _unscaled(state):

@@ -3,6 +3,7 @@ import contextlib
 import copy
 import dataclasses
 import inspect
+import itertools
 import json
 import math
 import os
@@ -142,20 +143,18 @@ class Training:
     # --- One epoch
 
     def _share(self, validating, epoch):
-        options = self.job.options
-        if validating:
-            batch, limit = options["val_batch_size"] or options["batch_size"], options["validation_steps_per_epoch"]
-            seed = None
-        else:
-            batch, limit = options["batch_size"], options["train_steps_per_epoch"]
-            seed = self.job.seed if options["shuffle"] and options["shuffle_buffer_size"] != 0 else None
-        return Share(self.job.table, validating, self.rank, self.size, batch, seed=seed, epoch=epoch,
-                     batches=None if validating else limit, window=options["shuffle_buffer_size"],
-                     change=options["transformation_fn"], cache=self.caches[validating]), limit
+        options, named = self.job.options, {}
+        batch = validating and options["val_batch_size"] or options["batch_size"]
+        if not validating:
+            shuffles = options["shuffle"] and options["shuffle_buffer_size"] != 0
+            named = {"batches": options["train_steps_per_epoch"], "seed": self.job.seed if shuffles else None}
+        return Share(self.job.table, validating, self.rank, self.size, batch, epoch=epoch,
+                     window=options["shuffle_buffer_size"], change=options["transformation_fn"],
+                     cache=self.caches[validating], **named)
 
     def _train(self, epoch):
         self.model.train()
-        share, _ = self._share(False, epoch)
+        share = self._share(False, epoch)
         sums, own, batches = self._sums(), self.job.options["train_minibatch_fn"], iter(loader(share))
         for begin in range(0, len(share), self.passes):
             numbers = range(begin, min(begin + self.passes, len(share)))
@@ -186,11 +185,10 @@ class Training:
 
     def _validate(self, epoch):
         self.model.eval()
-        share, limit = self._share(True, epoch)
         sums = self._sums()
         with torch.no_grad():
-            for number, rows in enumerate(loader(share)):
-                if rows is None or number == limit:
+            for rows in itertools.islice(loader(self._share(True, epoch)), self.job.options["validation_steps_per_epoch"]):
+                if rows is None:
                     break
                 inputs, labels, weights = self._tensors(rows)
                 outputs, labels = self._fitting(self.model(*inputs), labels)
@@ -230,23 +228,27 @@ class Training:
             print(f"epoch {epoch + 1}, batch {batch + 1} of {batches}: loss {(sums[0] / sums[-1]).item():.6g}", flush=True)
 
     def _tell(self, entry, seconds, ended):
-        job, epoch = self.job, entry["epoch"] + 1
-        flat = {"loss": entry["train"]["loss"], **_flat(entry["train"])}
-        validation = {}
+        epoch = entry["epoch"]
+        values = {"loss": entry["train"]["loss"], **_flat(entry["train"])}
         if "validation" in entry:
-            validation = {"validation_loss": entry["validation"]["loss"],
-                          **{f"validation_{name}": value for name, value in _flat(entry["validation"]).items()}}
-        if job.options["verbose"]:
-            values = ", ".join(f"{name.replace('_', ' ', name.startswith('validation'))} {value:.6g}"
-                               for name, value in {**flat, **validation}.items())
-            print(f"epoch {epoch} of {job.options['epochs']}: {values}, {seconds:.1f} s", flush=True)
-        job.record["history"].append({
-            "epoch": epoch, "step": self.step, "loss": flat["loss"] if math.isfinite(flat["loss"]) else sys.float_info.max,
-            "lr": float(self.optimizer.param_groups[0]["lr"]), "seconds": seconds,
-            "training_metrics": _numbers(_flat(entry["train"])),
-            "metrics": _numbers(_flat(entry.get("validation", {}))),
-            **({"validation_loss": _number(entry["validation"]["loss"])} if validation else {})})
+            values["validation_loss"] = entry["validation"]["loss"]
+            values.update((f"validation_{name}", value) for name, value in _flat(entry["validation"]).items())
+        if self.job.options["verbose"]:
+            text = ", ".join(f"{name.replace('validation_', 'validation ')} {value:.6g}" for name, value in values.items())
+            print(f"epoch {epoch + 1} of {self.job.options['epochs']}: {text}, {seconds:.1f} s", flush=True)
+        self._save(entry, seconds, ended)
+        finite = {name: value for name, value in values.items() if math.isfinite(value)}
+        check(core.log(self.step, epoch, json.dumps(finite).encode()))
+
+    def _save(self, entry, seconds, ended):
+        """The checkpoint, and then what `farandole runs` shows."""
+        job, loss, validation = self.job, entry["train"]["loss"], entry.get("validation")
         job.record["finished"] = ended
+        job.record["history"].append({
+            "epoch": entry["epoch"] + 1, "step": self.step, "loss": loss if math.isfinite(loss) else sys.float_info.max,
+            "lr": float(self.optimizer.param_groups[0]["lr"]), "seconds": seconds,
+            "training_metrics": _numbers(_flat(entry["train"])), "metrics": _numbers(_flat(validation or {})),
+            **(_numbers({"validation_loss": validation["loss"]}) if validation else {})})
         if job.checkpoint:
             state = {"model": _on_cpu(self.model.state_dict()), "optimizer": _on_cpu(self.optimizer.state_dict()),
                      "ranks": self.size, "history": self.history, "step": self.step, "seed": job.seed,
@@ -254,8 +256,6 @@ class Training:
             with _replacing(job.checkpoint) as file:
                 torch.save(state, file)
             write_record(job.folder, job.record)
-        values = {name: value for name, value in {**flat, **validation}.items() if math.isfinite(value)}
-        check(core.log(self.step, entry["epoch"], json.dumps(values).encode()))
 
     def _unscaled(self):
         state = _on_cpu(self.optimizer.state_dict())
@@ -288,12 +288,9 @@ def _flat(part):
     return {name: value for group in part.get("all_metrics", []) for name, value in group.items()}
 
 
-def _number(value):
-    return value if math.isfinite(value) else None
-
-
 def _numbers(values):
-    return {name: _number(value) for name, value in values.items()}
+    """JSON has no NaN and no infinity."""
+    return {name: value if math.isfinite(value) else None for name, value in values.items()}
 
 
 def write_record(folder, record):
