@@ -287,6 +287,7 @@ class Cases:
         out = model.transform(frame)
         assert list(out.columns) == [*frame.columns, "y__output"] and np.allclose(out["y__output"], expected, atol=1e-6)
         assert list(frame.columns)[-1] == "held"
+        assert model.transform(frame[:0])["y__output"].shape == (0,)
         model.setOutputCols(["guess"])
         arrow = model.transform(pa.Table.from_pandas(frame))
         assert isinstance(arrow, pa.Table) and np.allclose(arrow["guess"].to_numpy(), expected, atol=1e-6)

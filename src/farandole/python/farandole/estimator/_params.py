@@ -31,7 +31,7 @@ def _texts(value):
 
 # Name, default, conversion, meaning. An empty meaning: accepted, and without effect here.
 ESTIMATOR = [
-    ("num_proc", None, _whole, "number of ranks; without it, Spark's default parallelism, and 1 without Spark"),
+    ("num_proc", None, _whole, "number of ranks; without it, Spark's default parallelism, or the number of cores"),
     ("backend", None, None, "starts the ranks, as SparkBackend(num_proc=3); not together with num_proc"),
     ("store", None, None, "Store with the tables and runs"),
     ("model", None, None, "torch.nn.Module to train; it stays as it is"),

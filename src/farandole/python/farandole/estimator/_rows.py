@@ -73,7 +73,7 @@ class Table:
 
 def flat(column, name):
     """A column of numbers, or of lists of numbers that are alike in length, as an array with a row for each row."""
-    array = pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) and column.num_chunks else column
+    array = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
     shape = [len(array)]
     while True:
         if array.null_count:

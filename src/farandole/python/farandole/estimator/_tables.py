@@ -11,6 +11,7 @@ import pyarrow.parquet
 from farandole.estimator import _predict
 from farandole.estimator._rows import flat, numbers
 
+_GROUP = 64 << 20  # bytes of a row group in memory, at most
 _PART = 1 << 16  # rows of a part of a Parquet path in add_outputs()
 
 
@@ -56,7 +57,7 @@ def write(table, columns, folder, groups):
     else:
         arrow = to_arrow(table, kind, columns)
         pyarrow.parquet.write_table(arrow, os.path.join(folder, "part-0.parquet"),
-                                    row_group_size=max(1, -(-arrow.num_rows // groups)))
+                                    row_group_size=max(1, -(-arrow.num_rows // max(groups, arrow.nbytes // _GROUP))))
     return folder
 
 
