@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # TorchEstimator on ranks against one process, its rows, what it refuses, and a run that continues after a kill.
-source "$(dirname "${BASH_SOURCE[0]}")/../launch/expect.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/../../launch/expect.sh"
 unset "${!SLURM_@}" MASTER_ADDR MASTER_PORT
 source "$FARANDOLE_SOURCE/tests/wheel_python.sh"
 wheel_python "$work/stand-ins" 2>/dev/null || { echo "skipped: no Python here has the PyTorch of tools/setup"; exit 77; }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The notebook of the estimator with real Spark on three ranks of ours, where pyspark, Java and MNIST are there.
-source "$(dirname "${BASH_SOURCE[0]}")/../launch/expect.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/../../launch/expect.sh"
 unset "${!SLURM_@}" MASTER_ADDR MASTER_PORT
 source "$FARANDOLE_SOURCE/tests/wheel_python.sh"
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
