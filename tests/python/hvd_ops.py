@@ -1,7 +1,7 @@
 """One rank of the tests of farandole.torch: its calls against numpy. hvd_ops.sh starts it with the name of a part.
 
-All ranks draw the same random numbers, and each one knows the input of all. Numbers are small integers, so that sums have
-no rounding errors.
+All ranks draw the same random numbers, and each one knows the input of all. Numbers are small integers, so that sums
+have no rounding errors.
 """
 import argparse
 import faulthandler
@@ -158,7 +158,8 @@ def compressed(draw):
     arrays = draw.arrays(torch.float64, (100,))
     for compression in hvd.Compression.none, hvd.Compression.fp16, hvd.Compression.bf16:
         for dtype in torch.float32, torch.float64, torch.int32:
-            out = hvd.allreduce(draw.own(arrays, dtype), compression=compression, op=hvd.Sum, process_set=draw.set)
+            out = hvd.allreduce(draw.own(arrays, dtype), name="shortened", compression=compression, op=hvd.Sum,
+                                process_set=draw.set)
             equal(out, reduced(arrays, hvd.Sum, dtype), dtype, compression)
     rounded = hvd.allreduce(torch.tensor([1 + 2.0**-9]), compression=hvd.Compression.bf16, process_set=draw.set)
     assert rounded.item() == 1, "nothing was compressed"
@@ -233,7 +234,7 @@ def refusals(sets):
     refuses(ValueError, "integers", hvd.ProcessSet, ["0"])
     refuses(ValueError, "is not known", hvd.allreduce, one, process_set=hvd.ProcessSet([0]))
     refuses(ValueError, "named_parameters()", hvd.broadcast_parameters, 3, 0)
-    refuses(ImportError, "--requeue", getattr, hvd, "elastic")
+    refuses(ImportError, "--max-restarts", getattr, hvd, "elastic")
     refuses(NotImplementedError, "--trace-torch", hvd.start_timeline, "timeline.json")
     for one_set in sets:
         if not one_set.included():
@@ -243,13 +244,10 @@ def refusals(sets):
 def everything(seed):
     ends()
     rng, size = random.Random(seed), int(hvd.init() or hvd.size())
-    sets = [list(range(size))]
-    for _ in range(3):
-        ranks = sorted(rng.sample(range(size), rng.randint(1, size)))
-        if ranks not in sets:
-            sets.append(ranks)
     hvd.shutdown()
-    sets = [hvd.ProcessSet(ranks) for ranks in sets[1:]]
+    chosen = [list(range(1, size)), sorted(rng.sample(range(size), rng.randint(1, size)))]
+    sets = [hvd.ProcessSet(ranks) for number, ranks in enumerate(chosen)
+            if ranks and ranks not in [list(range(size)), *chosen[:number]]]
     hvd.init(process_sets=sets)
     world = hvd.global_process_set
     hvd.init()
@@ -293,6 +291,8 @@ def differ(part):
         handles = [hvd.allreduce_async(torch.ones(4), name=name) for name in (("a", "b") if first else ("b", "a"))]
         for handle in handles:
             hvd.synchronize(handle)
+    elif part == "type":
+        hvd.broadcast(torch.ones(3, dtype=torch.int32 if first else torch.float32), 0)
     elif part == "rows":
         hvd.allgather(torch.ones(2, 3 if first else 4), name="logits")
     else:
@@ -302,7 +302,7 @@ def differ(part):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("part", choices=["everything", "order", "rows", "join"])
+    parser.add_argument("part", choices=["everything", "order", "rows", "type", "join"])
     parser.add_argument("--seed", type=int, required=True)
     options = parser.parse_args()
     torch.set_num_threads(1)

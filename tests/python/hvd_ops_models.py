@@ -23,7 +23,8 @@ def gradients(process_set):
     options = dict(process_set=process_set, prescale_factor=2.0, postscale_factor=3.0)
     assert np.allclose(of(lambda x: hvd.allreduce(x, op=hvd.Average, **options), (3,), own), 6 * mean)
     assert np.allclose(of(lambda x: hvd.allreduce(x, op=hvd.Sum, **options), (), own), 6 * mean * size)
-    assert np.allclose(of(lambda x: sum(hvd.grouped_allreduce([x, 2 * x], process_set=process_set)), (3,), own), 3 * mean)
+    assert np.allclose(of(lambda x: sum(hvd.grouped_allreduce([x, 2 * x], process_set=process_set)), (3,), own),
+                       3 * mean)
     assert np.allclose(of(lambda x: hvd.allgather(x, process_set=process_set), (place, 2), own), mean)
     assert np.allclose(of(lambda x: torch.cat(hvd.grouped_allgather([x, 2 * x], process_set=process_set)), (1, 2), own),
                        3 * mean)

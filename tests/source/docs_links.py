@@ -22,7 +22,7 @@ def anchor_of(heading):
 
 def is_there(path):
     path = path.rstrip("/")
-    return any(list(base.glob(path)) for base in (SOURCE, LAYERS, LAYERS.parent))
+    return any(list(base.glob(path)) for base in (SOURCE, LAYERS, LAYERS.parent, LAYERS / "python"))
 
 
 def check_link(page, number, target):

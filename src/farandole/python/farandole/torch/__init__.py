@@ -12,6 +12,7 @@ from farandole.torch._calls import (allgather, allgather_async, allreduce, allre
                                     synchronize)
 from farandole.torch._objects import (allgather_object, broadcast_object, broadcast_optimizer_state,
                                       broadcast_parameters)
+from farandole.torch._optimizer import DistributedOptimizer
 from farandole.torch._ranks import (Adasum, Average, Max, Min, ProcessSet, Product, Sum, add_process_set, ccl_built,
                                     cross_rank, cross_size, cuda_built, ddl_built, global_process_set, gloo_built,
                                     gloo_enabled, init, is_homogeneous, is_initialized, local_rank, local_size,
@@ -19,11 +20,6 @@ from farandole.torch._ranks import (Adasum, Average, Max, Min, ProcessSet, Produ
                                     remove_process_set, rocm_built, shutdown, size)
 from farandole.torch._sync_batch_norm import SyncBatchNorm
 from farandole.torch.compression import Compression
-
-try:
-    from farandole.torch._optimizer import DistributedOptimizer
-except ImportError:
-    pass
 
 
 def start_timeline(file_path, mark_cycles=False):

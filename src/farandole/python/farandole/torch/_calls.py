@@ -1,6 +1,6 @@
 """The collectives of hvd. All ranks of a process set call them in the same order; calls that differ end the job.
 
-Every function `name` has a form `name_async`, which returns a handle for poll() and synchronize(). Those that end in "_"
+A function `name` has a form `name_async`, which returns a handle for poll() and synchronize(). Those that end in "_"
 change the tensor itself. Synchronous forms without "_" are differentiable.
 
 Thread safety: none; use from one thread at a time.
@@ -13,12 +13,12 @@ from torch.distributed import ReduceOp, distributed_c10d as c10d
 
 from farandole._core import quick
 from farandole._group import TELLS_ASYNC
-from farandole.torch._ranks import (Adasum, Average, Max, Min, Product, Sum, global_process_set, group_of, named)
+from farandole._phases import WAIT
+from farandole.torch._ranks import Adasum, Average, Max, Min, Product, Sum, global_process_set, group_of, named
 from farandole.torch.compression import Compression
 
 _OPERATIONS = {Average: ReduceOp.AVG, Sum: ReduceOp.SUM, Min: ReduceOp.MIN, Max: ReduceOp.MAX,
                Product: ReduceOp.PRODUCT}
-_WAIT = 5  # the category of capi.h
 
 
 class Handle:
@@ -49,23 +49,12 @@ def poll(handle):
 
 def synchronize(handle):
     """Waits for a call, and returns its result: a tensor, or a tuple of several."""
-    if handle.works and not handle.done():
-        with _Waiting():
-            return handle.wait()
-    return handle.wait()
-
-
-class _Waiting:
-    """The timeline shows that this thread waits."""
-    name = None
-
-    def __enter__(self):
-        if _Waiting.name is None:
-            _Waiting.name = quick.intern(b"wait")
-        quick.begin(_WAIT, _Waiting.name)
-
-    def __exit__(self, *_):
-        quick.end()
+    if handle.done():
+        return handle.wait()
+    begin = quick.now()
+    result = handle.wait()
+    quick.span(WAIT, quick.intern(b"wait"), begin, quick.now())
+    return result
 
 
 def _several(handles):
@@ -92,7 +81,7 @@ def _operation(op, average=None):
         warnings.warn("hvd: average is deprecated; pass op=hvd.Average or op=hvd.Sum", DeprecationWarning, 4)
         return Average if average else Sum
     if op == Adasum:
-        raise NotImplementedError("op=hvd.Adasum is not built; use op=hvd.Average, with the rate for hvd.size() batches")
+        raise NotImplementedError("op=hvd.Adasum is not built; use op=hvd.Average, with a rate for the larger batch")
     if op not in (None, *_OPERATIONS):
         raise ValueError(f"op={op} is not an operation; use hvd.Average, Sum, Min, Max or Product")
     return Average if op is None else op
@@ -117,7 +106,7 @@ class _Reduction:
         self.prescale, self.postscale, self.divisor = prescale, postscale, 1
         for tensor in tensors:
             if tensor.layout != torch.strided:
-                raise ValueError("hvd.allreduce() takes dense tensors; use hvd.sparse_allreduce_async() for sparse ones")
+                raise ValueError("hvd.allreduce() takes dense tensors; use hvd.sparse_allreduce_async()")
             if tensor.dtype == torch.bool and (op == Average or (prescale, postscale) != (1, 1)):
                 raise ValueError("tensors of torch.bool have no average and no factors; use op=hvd.Max for any, "
                                  "hvd.Min for all")
@@ -235,7 +224,7 @@ def sparse_allreduce_async(tensor, name, op, process_set=global_process_set):
 
 
 def _rows_of_all(tensor, counts, name, process_set):
-    """`counts` of each rank, as a list of tensors. The ranks' tensors have the same type, and rows of the same shape."""
+    """`counts` of each rank, as rows of a tensor. The tensors have the same type, and rows of the same shape."""
     group = group_of(process_set)
     own = torch.tensor(counts)
     out = own.new_empty((group.size(), *own.shape))
@@ -295,9 +284,11 @@ def allgather(tensor, name=None, process_set=global_process_set):
 def _broadcast(output, root_rank, name, process_set, waits=False):
     group = group_of(process_set)
     if root_rank not in process_set.ranks:
-        raise ValueError(f"root_rank={root_rank} is not in the process set {process_set.ranks}; it is a rank of the job")
+        raise ValueError(f"root_rank={root_rank} is not in the process set {process_set.ranks}; pass a rank of the job")
     options = _options(c10d.BroadcastOptions, waits)
     options.rootRank = process_set.ranks.index(root_rank)
+    if output.dtype != torch.float32:  # Ranks compare names and bytes, not types.
+        name = f"{name or 'broadcast'} of {str(output.dtype)[6:]}"
     return Handle([named(process_set, name, "broadcast", [output], options)], lambda: output)
 
 

@@ -94,7 +94,7 @@ def init(comm=None, process_sets=None):
     if os.environ.get("FARANDOLE_RUN_DIR"):
         from farandole import record
         if record._phases is not None:
-            record._phases.here()  # Batches from now on are known.
+            record._phases.here()  # so that the first batch is recorded
     _hosts[:] = [quick.host(other).decode() for other in range(quick.size())]
     global_process_set.ranks = list(range(quick.size()))
     global_process_set.group = RankGroup("hvd")
