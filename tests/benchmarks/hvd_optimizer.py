@@ -34,7 +34,7 @@ def in_turns(names, measure, turns):
 
 
 def hooks(turns):
-    """Microseconds that the hook of each of 200 parameters adds to a backward pass."""
+    """Microseconds of CPU time that the hook of each of 200 parameters adds to a backward pass."""
     sets = {name: [torch.nn.Parameter(torch.randn(64)) for _ in range(200)] for name in ("with", "without")}
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD(sets["with"], 0.1))
 
@@ -43,9 +43,9 @@ def hooks(turns):
         for parameter in parameters:
             parameter.grad = None
         loss = sum((parameter * 2).sum() for parameter in parameters)
-        start = time.perf_counter()
+        start = time.thread_time()
         loss.backward()
-        end = time.perf_counter()
+        end = time.thread_time()
         if name == "with":
             optimizer.step()
         return 1e6 * (end - start) / len(parameters)

@@ -1,4 +1,4 @@
-"""One rank of the tests of hvd.DistributedOptimizer. hvd_optimizer.sh starts it with the name of a part."""
+"""One rank of the tests of hvd.DistributedOptimizer. hvd_optimizer.sh starts it with the names of parts."""
 import copy
 import gc
 import sys
@@ -78,7 +78,7 @@ def raises(kind, text, function, *arguments, **options):
         raise AssertionError(f"nothing was raised; it should be: {text}")
 
 
-# --- Each function below is one test of the part "behaviour" -----------------------------------------------------------
+# --- Each function below is one test of the part "behaviour" ----------------------------------------------------------
 
 
 def optimizers():
@@ -437,6 +437,8 @@ def wrong_arguments():
                           ("hvd.Compression", {"compression": object()})):
         text = "must be tuples" if text == "are tuples" else text
         raises(ValueError, text, hvd.DistributedOptimizer, sgd(net), **options)
+    raises(ValueError, "already", hvd.DistributedOptimizer, hvd.DistributedOptimizer(sgd(fresh())))
+    raises(ValueError, "is not known", hvd.DistributedOptimizer, sgd(net), process_set=hvd.ProcessSet([0]))
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         train(net, hvd.DistributedOptimizer(sgd(net), num_groups=2), own, 2)
@@ -470,7 +472,7 @@ def behaviour():
     process_sets(evens)
 
 
-# --- Other parts -------------------------------------------------------------------------------------------------------
+# --- Other parts -----------------------------------------------------------------------------------------------------
 
 
 def against_ddp():
@@ -484,7 +486,8 @@ def against_ddp():
 
     def gpt():
         torch.manual_seed(4)
-        return Gpt(32, 2, 2, 16), torch.randint(256, (hvd.size(), batch, 16)), torch.randint(256, (hvd.size(), batch, 16))
+        texts = torch.randint(256, (2, hvd.size(), batch, 16))
+        return Gpt(32, 2, 2, 16), *texts
 
     def mlp():
         torch.manual_seed(5)
@@ -509,7 +512,7 @@ def against_ddp():
                 losses[-1].backward()
                 optimizer.step()
             worst = max(worst, abs(losses[0] - losses[1]).item())
-        assert worst < 1e-4, f"{build.__name__}: losses differ by {worst}"
+        assert worst < 1e-5, f"{build.__name__}: losses differ by {worst}"
         # One process with all samples, in double precision, because rounding adds up in 200 steps.
         (net, x, y), (alone, *_) = build(), build()
         net, alone = net.double(), alone.double()
@@ -533,40 +536,7 @@ def mismatch():
     optimizer.step()
 
 
-def recorded(folder):
-    """A training as scripts for Horovod have it."""
-    hvd.init()
-    torch.manual_seed(0)
-    data = torch.utils.data.TensorDataset(torch.randn(512, 256), torch.randint(0, 10, (512,)))
-    sampler = torch.utils.data.DistributedSampler(data, num_replicas=hvd.size(), rank=hvd.rank())
-    loader = torch.utils.data.DataLoader(data, batch_size=32, sampler=sampler)
-    held_out = torch.utils.data.DataLoader(data, batch_size=128)
-    layers = nn.Linear(256, 1024), nn.BatchNorm1d(1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10)
-    model = nn.Sequential(*layers)
-    optimizer = distributed(model)
-    hvd.broadcast_parameters(model.state_dict(), root_rank=0)
-    hvd.broadcast_optimizer_state(optimizer, root_rank=0)
-    steps = 0
-    for epoch in range(2):
-        sampler.set_epoch(epoch)
-        for images, labels in loader:
-            optimizer.zero_grad()
-            F.cross_entropy(model(images), labels).backward()
-            optimizer.step()
-            steps += 1
-        model.eval()
-        with torch.no_grad():
-            right = sum((model(images).argmax(1) == labels).sum() for images, labels in held_out)
-        model.train()
-        hvd.allreduce(right.double(), name="right")
-        if hvd.rank() == 0:
-            torch.save(model.state_dict(), f"{folder}/model.pt")
-    if hvd.rank() == 0:
-        print(f"steps {steps}")
-
-
 if __name__ == "__main__":
-    {"behaviour": behaviour, "against_ddp": against_ddp, "mismatch": mismatch, "recorded": recorded}[sys.argv[1]](
-        *sys.argv[2:])
-    if sys.argv[1] != "recorded":
+    for part in sys.argv[1:]:
+        {"behaviour": behaviour, "against_ddp": against_ddp, "mismatch": mismatch}[part]()
         print("equal", flush=True)

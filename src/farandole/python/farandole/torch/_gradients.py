@@ -2,6 +2,8 @@
 
 Hooks may run on any thread of a backward pass; the rest belongs to the training thread.
 """
+import threading
+
 import torch
 
 from farandole._core import quick
@@ -45,9 +47,8 @@ class _Gradient:
         if self.slot is None:
             exchange.order.append(self)
             return
-        exchange.waiting.append(self)
-        exchange.values.append(gradient if gradient.layout is torch.strided else self.dense(gradient))
-        if not self.is_small or len(exchange.waiting) == _FEW:
+        exchange.waiting.append((self, gradient if gradient.layout is torch.strided else self.dense(gradient)))
+        if not self.is_small or len(exchange.waiting) >= _FEW:
             exchange.send()
 
     def dense(self, gradient):
@@ -76,7 +77,8 @@ class Exchange:
         self.hooks = {}  # by parameter
         self.slots = []
         self.order = []  # those without a slot, as they came in this step
-        self.waiting, self.values = [], []  # complete, and not yet in their slots
+        self.waiting = []  # (gradient, its value): complete, and not yet in their slots
+        self.sending = threading.Lock()
         self.wait_name = quick.intern(b"wait")
 
     def add(self, name, parameter):
@@ -100,10 +102,12 @@ class Exchange:
 
     def send(self):
         """Puts the waiting gradients into their slots, where the parameters' gradients are from now on."""
-        gradients, values = self.waiting, self.values
-        if not gradients:
+        with self.sending:
+            waiting = self.waiting[:]
+            del self.waiting[:len(waiting)]
+        if not waiting:
             return
-        self.waiting, self.values = [], []
+        gradients, values = zip(*waiting)
         slots = [gradient.slot for gradient in gradients]
         torch._foreach_copy_(slots, values)
         if self.factor != 1.0:
@@ -139,8 +143,7 @@ class Exchange:
         missing = [gradient for gradient in slots.gradients if not gradient.is_ready]
         for gradient in missing:  # The program has set it itself, or there were fewer passes.
             if gradient.parameter.grad is not None:
-                self.waiting.append(gradient)
-                self.values.append(gradient.dense(gradient.parameter.grad))
+                self.waiting.append((gradient, gradient.dense(gradient.parameter.grad)))
         self.send()
         self._wait(slots)
         if self.factor != 1.0:

@@ -159,17 +159,21 @@ def _check_groups(groups):
 def DistributedOptimizer(optimizer, named_parameters=None, compression=Compression.none, backward_passes_per_step=1,
                          op=Average, gradient_predivide_factor=1.0, num_groups=0, groups=None, sparse_as_dense=False,
                          process_set=global_process_set):
-    """An optimizer of the same class as `optimizer`, and with its parameters and state. It averages (op=Average) or sums
+    """An optimizer of the same class as `optimizer`, with its parameters and state. It averages (op=Average) or sums
     (op=Sum) the gradients of all ranks of `process_set` while backward() runs, and step() waits for them.
 
     Between synchronize() and `with skip_synchronize(): step()`, the gradients of all ranks can be changed. A gradient
-    that this rank does not have counts as zeros; if no rank has it, it stays None. The value of a closure is that of all
-    ranks. Sparse gradients are sent as dense ones, whatever `sparse_as_dense` says.
+    that this rank does not have counts as zeros; if no rank has it, it stays None. The value of a closure is that of
+    all ranks. Sparse gradients are sent as dense ones, whatever `sparse_as_dense` says.
 
     Throws: ValueError if an argument cannot be used; Error in the first step if the ranks have different parameters.
     Collective: all ranks of the set take the same steps.
     """
     _ranks.check_initialized()
+    if process_set.size() is None:
+        _ranks.group_of(process_set)  # which says that it is not known
+    if isinstance(optimizer, _Distributed):
+        raise ValueError("the optimizer is one of hvd.DistributedOptimizer() already; pass it once")
     if gradient_predivide_factor != 1.0 and op != Average:
         raise ValueError("gradient_predivide_factor needs op=hvd.Average")
     if num_groups != 0:
@@ -191,7 +195,8 @@ def DistributedOptimizer(optimizer, named_parameters=None, compression=Compressi
     distributed.__dict__.update(optimizer.__dict__)
     distributed.__dict__.pop("step", None)  # A scheduler of the given optimizer may have put its step there.
     distributed.param_groups = list(optimizer.param_groups)
-    distributed.backward_passes_per_step, distributed.op, distributed.process_set = backward_passes_per_step, op, process_set
+    distributed.backward_passes_per_step = backward_passes_per_step
+    distributed.op, distributed.process_set = op, process_set
     distributed._names, distributed._exchange = names, None
     distributed._skips = distributed._is_synchronized = False
     if process_set.included() and process_set.size() > 1:

@@ -110,8 +110,8 @@ class HostSlots(_Slots):
 
 
 class GpuSlots(_Slots):
-    """Buckets on one GPU, each of one type. A bucket is reduced when it and all earlier ones are full, because NCCL needs
-    the same order on all ranks. Behind its gradients, one element for each says whether a rank has it."""
+    """Buckets on one GPU, each of one type. A bucket is reduced when it and all earlier ones are full, because NCCL
+    needs the same order on all ranks. Behind its gradients, one element for each says whether a rank has it."""
 
     def __init__(self, gradients, exchange):
         # The last layer's gradients come first.
@@ -121,9 +121,6 @@ class GpuSlots(_Slots):
         self.options.reduceOp = ReduceOp.AVG if exchange.is_average else ReduceOp.SUM
         self.options.asyncOp = True
         self._check_alike()
-        self.here = [False] * len(gradients)
-        self.is_anywhere = None  # of all gradients, once someone has asked in this step
-        self.started, self.works = 0, []
         self.lock = threading.Lock()
         self.buckets, views = [], []
         for _, alike in itertools.groupby(self.gradients, _type_of):
@@ -137,6 +134,8 @@ class GpuSlots(_Slots):
             if bucket:
                 views += self._make_bucket(bucket)
         self.give(views)
+        self.bucket_of = [number for number, (places, *_) in enumerate(self.buckets) for _ in places]
+        self._expect()
 
     def _check_alike(self):
         text = "".join(f"{gradient.name} {_type_of(gradient)} {[*gradient.parameter.shape]} "
@@ -158,20 +157,29 @@ class GpuSlots(_Slots):
         self.buckets.append((range(first.index, first.index + len(counts)), memory, flags))
         return views
 
+    def _expect(self):
+        self.here = [False] * len(self.gradients)
+        self.missing = [len(places) for places, *_ in self.buckets]
+        self.started, self.works = 0, []
+        self.is_anywhere = None  # of all gradients, once someone has asked in this step
+
     def ready(self, index):
         with self.lock:
             self.here[index] = True
-            while self.started < len(self.buckets) and all(self.here[at] for at in self.buckets[self.started][0]):
+            self.missing[self.bucket_of[index]] -= 1
+            while self.started < len(self.buckets) and not self.missing[self.started]:
                 self._start(self.started)
 
     def _start(self, number):
         places, memory, flags = self.buckets[number]
-        flags.copy_(torch.tensor([self.here[at] for at in places]))
+        flags.fill_(1)
         for at in places:
             if not self.here[at]:
                 self.views[at].zero_()
+                flags[at - places.start] = 0
         sent = memory.to(self.cast) if self.cast and memory.element_size() > 2 else memory
-        self.works.append((named(self.process_set, f"bucket {number}", "allreduce", [sent], self.options), sent, memory))
+        work = named(self.process_set, f"bucket {number}", "allreduce", [sent], self.options)
+        self.works.append((work, sent, memory))
         self.started += 1
 
     def finish(self):
@@ -181,8 +189,7 @@ class GpuSlots(_Slots):
             work.wait()
             if sent is not memory:
                 memory.copy_(sent)
-        self.started, self.works, self.is_anywhere = 0, [], None
-        self.here = [False] * len(self.here)
+        self._expect()
 
     def present(self, index):
         if self.is_anywhere is None:  # which waits for the GPU
