@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A script of DistributedDataParallel on two hosts, without a change: recorded on Gloo, and on our backend. The report knows the
-# hosts, the steps and the collectives of both, and the training has the same result.
+# hosts, the steps and the collectives of both, and the training has the same result. A driver starts its ranks on both hosts.
 hosts=2 needs=farandole-train
 source "$(dirname "${BASH_SOURCE[0]}")/sandbox.sh"
 source "$FARANDOLE_SOURCE/tests/wheel_python.sh"
@@ -45,4 +45,35 @@ for backend in "gloo", "farandole":
     calls = {row["operation"]: row["count"] for row in run["communication"]["collectives"]}
     assert calls.get("allreduce", 0) >= run["steps"], (backend, calls)
 PYTHON
+
+/usr/bin/python3 -c 'import cloudpickle' 2>/dev/null || exit $((failures > 0))
+cat >driver.py <<'PYTHON'
+import socket
+
+from farandole import RankError
+from pyspark.ml.torch.distributor import TorchDistributor
+from sparkdl import HorovodRunner
+
+
+def hosts(fails=None):
+    import torch.distributed as dist
+    dist.init_process_group("gloo")
+    all_hosts = [None] * dist.get_world_size()
+    dist.all_gather_object(all_hosts, socket.gethostname())
+    if fails == socket.gethostname():
+        raise ValueError("this host fails")
+    return all_hosts
+
+
+assert TorchDistributor(num_workers=2, local_mode=False).run(hosts) == ["node1", "node2"]
+assert TorchDistributor(num_workers=2).run(hosts) == [socket.gethostname()] * 2
+try:
+    HorovodRunner(np=2).run(hosts, fails="node2")
+except RankError as error:
+    assert error.rank == 1 and str(error).startswith("rank 1 on node2: ValueError: this host fails"), error
+    print("good")
+PYTHON
+FARANDOLE_PYTHON=/usr/bin/python3 timeout 300 salloc -N2 -n2 --ntasks-per-node=1 --overcommit farandole python -W ignore driver.py >out 2>err
+[[ $(<out) == good ]] || fail "the driver: $(<out) $(tail -n 15 err)"
+grep farandole err && fail "noise of the driver: $(<err)"
 exit $((failures > 0))

@@ -20,6 +20,7 @@ def main():
         value = function(*args, **kwargs)
         if values == "all" or rank == 0:
             _leave(call, f"value-{rank}", _pickled(cloudpickle, value))
+        _end_groups()
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else 0 if error.code is None else 1
         if code == 0:
@@ -31,6 +32,13 @@ def main():
         _abort(130, "the function was interrupted")
     except BaseException as error:
         _fail(call, rank, "".join(traceback.format_exception_only(type(error), error)).strip(), None, error)
+
+
+def _end_groups():
+    """Threads of Gloo that drop an object of Python while Python ends would end the process with SIGABRT."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed and distributed.is_available() and distributed.is_initialized():
+        distributed.destroy_process_group()
 
 
 def _read(call):
