@@ -96,7 +96,7 @@ def flat(column, name):
 
 
 def numbers(array, name):
-    if array.dtype.kind not in "biuf":
+    if len(array) and array.dtype.kind not in "biuf":
         raise ValueError(f"column '{name}' has values of type {array.dtype}, and the model needs numbers")
     return array.astype(np.float32, copy=False)
 
