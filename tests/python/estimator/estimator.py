@@ -21,7 +21,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from farandole import runners
-from farandole.estimator import Callback, EarlyStopping, LearningRate, Store, TorchEstimator
+from farandole.estimator import Callback, EarlyStopping, HDFSStore, LearningRate, Store, TorchEstimator
 from farandole.estimator._rows import Share, Table
 
 torch.set_num_threads(1)
@@ -274,6 +274,7 @@ class Cases:
         assert len(again.getHistory()) == 3
         more = self.estimator(run_id=run_id, epochs=4).fit(table(40))
         assert len(more.getHistory()) == 4 and more.getHistory()[:3] == again.getHistory()
+        self.estimator(loss=lambda output, label: output.sum() * float("nan"), epochs=1, run_id="nan").fit(table(20))
         limited = self.estimator(train_steps_per_epoch=2, validation=0.5, validation_steps_per_epoch=1, val_batch_size=4,
                                  metrics=[[lambda output, label: len(label)]], epochs=1).fit(table(80))
         assert limited.getHistory()[0]["train"]["all_metrics"] == [{"group_0_y": 8}], limited.getHistory()
@@ -315,6 +316,9 @@ class Cases:
             except ImportError:
                 print(f"not tried: {name} is not installed here", file=sys.stderr)
                 continue
+            if "dask" in name:
+                import dask
+                dask.config.set({"dataframe.convert-string": False})  # It would make texts of arrays.
             other = module.from_pandas(frame, **({"npartitions": 2} if "dask" in name else {}))
             result = self.estimator(epochs=1).fit(other).setOutputCols(["guess"]).transform(other)
             assert type(result) is type(other)
@@ -362,9 +366,10 @@ class Cases:
                 assert wanted in str(error) and "\n" not in str(error), error
             else:
                 raise AssertionError(f"'{wanted}' was not said")
-        for remote in "hdfs:///user/x", "s3://bucket/x", "dbfs:/x", "gs://x/y":
+        for remote, make in (("hdfs:///user/x", Store.create), ("s3://bucket/x", Store.create), ("dbfs:/x", Store.create),
+                             ("/user/x", HDFSStore)):
             try:
-                Store.create(remote)
+                make(remote)
             except ValueError as error:
                 assert "file system that all nodes share" in str(error) and "\n" not in str(error), error
             else:

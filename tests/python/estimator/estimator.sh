@@ -21,6 +21,8 @@ ranks() {
 }
 mkdir "$work/2" "$work/3" "$work/driver"
 ranks 2
+expect 0 "$bin/farandole" runs list --store "$work/2/store"
+says out '^nan +finished +1 '
 ranks 3 "$mnist" 1 equals_one_process mnist
 
 expect 0 timeout 600 /usr/bin/python3 -W ignore "$program" driver "$work/driver"

@@ -10,7 +10,9 @@ _HOMES = {
     "Callback": "callbacks",
     "EarlyStopping": "callbacks",
     "LearningRate": "callbacks",
+    "DBFSLocalStore": "store",
     "FilesystemStore": "store",
+    "HDFSStore": "store",
     "LocalStore": "store",
     "Store": "store",
 }

@@ -100,8 +100,8 @@ class Outputs:
         if kind == "pyspark":
             return self._spark(table)
         if kind == "dask":
-            meta = self._pandas(table._meta_nonempty)
-            return table.map_partitions(self._pandas, meta=meta.iloc[:0])
+            meta = self._pandas(table.head(1, npartitions=-1)).iloc[:0]
+            return table.map_partitions(self._pandas, meta=meta)
         if kind == "pandas":
             return self._pandas(table)
         outputs = self._arrow(to_arrow(table, kind, self.features))

@@ -5,7 +5,7 @@ import re
 import time
 from urllib.parse import unquote
 
-__all__ = ["FilesystemStore", "LocalStore", "Store"]
+__all__ = ["DBFSLocalStore", "FilesystemStore", "HDFSStore", "LocalStore", "Store"]
 
 
 class Store:
@@ -35,8 +35,7 @@ class FilesystemStore(Store):
         path = os.fspath(path)
         scheme = re.match(r"([A-Za-z][\w+.-]*):/+", path)
         if scheme and scheme[1].lower() != "file":
-            raise ValueError(f"the store {path} is remote, and ranks read and write files only; name a folder of a file "
-                             "system that all nodes share")
+            _refuse(path)
         return os.path.abspath("/" + unquote(path[scheme.end():]) if scheme else path)
 
     get_localized_path = get_full_path
@@ -104,6 +103,14 @@ class FilesystemStore(Store):
 
 class LocalStore(FilesystemStore):
     """As FilesystemStore, which it became in Horovod, too."""
+
+
+def _refuse(prefix_path, *_, **__):
+    raise ValueError(f"the store {prefix_path} is remote, and ranks read and write files only; name a folder of a file "
+                     "system that all nodes share")
+
+
+HDFSStore = DBFSLocalStore = _refuse
 
 
 def _make(folder):
