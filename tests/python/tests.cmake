@@ -6,5 +6,10 @@ farandole_script_test(python.faults python/faults.sh 60)
 farandole_script_test(python.runner python/runner.sh 60)
 farandole_script_test(python.hvd_ops python/hvd_ops.sh 60)
 farandole_script_test(python.hvd_optimizer python/hvd_optimizer.sh 90)
+farandole_script_test(python.estimator python/estimator/estimator.sh 60)
 set_tests_properties(python.record python.backend python.exits python.faults python.runner python.hvd_ops python.hvd_optimizer
+                     python.estimator
                      PROPERTIES PROCESSORS 2 LABELS program)
+# Where tools/setup --spark has been called; tools/soak calls it.
+farandole_script_test(python.spark python/estimator/spark.sh 60)
+set_tests_properties(python.spark PROPERTIES PROCESSORS 2 LABELS "program;random")
