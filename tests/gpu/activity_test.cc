@@ -26,7 +26,7 @@ TEST(GpuActivity, RecordsWhatTheDeviceDoes) {
     timeline.name_thread("training");
     std::string why_not;
     const CollectiveLaunches collectives;
-    const auto activity = GpuActivity::start(timeline, {2, 5}, collectives, why_not);
+    const auto activity = GpuActivity::start(timeline, {{2, 5}}, collectives, why_not);
     ASSERT_NE(activity, nullptr) << why_not;
     for (std::int64_t step = 0; step < 8; ++step) {
       timeline.set_step(step);
