@@ -64,7 +64,8 @@ def run(function, args=(), kwargs=None, ranks=1, *, run_dir=None, environment=No
     if isinstance(ranks, bool) or not isinstance(ranks, int) or ranks < 1:
         raise ValueError(f"{ranks!r} is not a number of ranks; give 1 or more")
     cloudpickle = pickler()
-    run_dir = os.path.abspath(run_dir) if run_dir else _new_run()
+    is_ours = not run_dir
+    run_dir = _new_run() if is_ours else os.path.abspath(run_dir)
     call = _make(lambda: tempfile.mkdtemp(prefix="call-", dir=_folder(run_dir)), run_dir)
     try:
         with open(os.path.join(call, "payload"), "wb") as file:
@@ -76,7 +77,11 @@ def run(function, args=(), kwargs=None, ranks=1, *, run_dir=None, environment=No
         command += ["--", sys.executable or "python3", "-m", "farandole._worker", call]
         command.append(getattr(function, "__qualname__", type(function).__name__))  # for the reports
         code, said = _launch(command, _environment(call, environment), stdout, stderr)
-        return _values(call, run_dir, ranks, values, code, said)
+        returned = _values(call, run_dir, ranks, values, code, said)
+        if is_ours and os.path.exists(os.path.join(run_dir, "timeline.json.gz")):
+            print(f"farandole: recorded; farandole analyze {os.path.relpath(run_dir)} says where the time went",
+                  file=sys.stderr, flush=True)
+        return returned
     finally:
         shutil.rmtree(call, ignore_errors=True)
 
