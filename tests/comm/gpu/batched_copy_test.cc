@@ -61,7 +61,7 @@ TEST(BatchedCopy, CopiesPiecesOfAnyLengthAndAlignment) {
 // Only the offsets say where the pieces begin. One of another rank that was lost may be anything; then
 // nothing is read or written.
 void copy_random_peer_pieces(std::mt19937& random) {
-  constexpr std::size_t room = 2 * copy_part_bytes, most = 40'000;
+  constexpr std::size_t room = 4 * copy_part_bytes, most = 40'000;
   std::vector<std::vector<std::byte>> from;
   std::vector<std::uint64_t> offsets;
   auto to = random_bytes(most_peers * most, random), expected = to;
