@@ -392,7 +392,8 @@ class Launcher {
     learn_run(records);
     const auto outcome = outcome_of(records, plan_.ranks, starter_->end(), plan_.command.front(),
                                     job_.starter_said, signal_, log_folder_);
-    if (outcome.show_held_back) err_.push(held_back_);
+    // A rank that calls MPI_Abort has said why.
+    if (outcome.show_held_back && !is_aborting()) err_.push(held_back_);
     if (!outcome.message.empty()) err_.push("farandole run: " + outcome.message + "\n");
     const bool recorded = launch_folder_.has_recorded();
     if (outcome.exit_code == 0 && trace_mpi_ && !recorded)
