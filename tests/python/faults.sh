@@ -40,7 +40,7 @@ line() { grep -nF -- "$1" "$program" | head -1 | cut -d: -f1; }
 stuck() {
   until_says "rank 1 .* is missing: it is stuck in data loading, .*faults.py:$(line '# waits for the gate') in stuck_in_lock, for"
   go_on
-  # The second stall follows at once. The first summary may come before the rank's line; its own report has it.
+  # On a busy machine, the first summary may come before the rank's line; its own report has it.
   until_says "rank 2.* (is missing|keeps other ranks waiting): it is still computing, .*faults.py:$(line 'libc.close(libc.open') in stuck_with_gil, for"
   go_on
 }
