@@ -63,13 +63,8 @@ int run(int argc, char** argv) {
     if (text != shown) fmt::print("{}{}", options.watch && terminal ? "\x1b[H\x1b[J" : "", text);
     shown = text;
     if (std::fflush(stdout) != 0) throw farandole::Error("stdout cannot be written");
-    // Its Slurm job may be about to be requeued.
-    const auto may_go_on = [](const farandole::RunStatus& one) {
-      return one.state == farandole::RunStatus::State::stopped &&
-             (one.job_state == "RUNNING" || one.job_state == "COMPLETING");
-    };
-    const bool over = std::none_of(
-        runs.begin(), runs.end(), [&](const auto& one) { return is_under_way(one.state) || may_go_on(one); });
+    const bool over =
+        std::none_of(runs.begin(), runs.end(), [](const auto& one) { return is_under_way(one.state); });
     if (!options.watch || over) return 0;
     std::this_thread::sleep_for(std::chrono::seconds(5));  // Slurm is asked each time.
   }

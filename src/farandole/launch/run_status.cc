@@ -194,10 +194,11 @@ void correct(RunStatus& status, const JobRecord& job, const JobState& now) {
     status.state = State::starting;
     status.detail.clear();
   }
-  // The launcher records the end of the ranks first, and then asks Slurm to requeue the job.
+  // The program says first that it has stopped. Then the launcher records the end of the ranks, and asks
+  // Slurm to requeue the job.
   constexpr std::int64_t requeue_takes_ns = 60'000'000'000;
-  if (status.job_state == "RUNNING" && status.state == State::stopped &&
-      real_time_ns() - job.end_ns < requeue_takes_ns) {
+  if ((status.job_state == "RUNNING" || status.job_state == "COMPLETING") && status.state == State::stopped &&
+      (job.end_ns == 0 || real_time_ns() - job.end_ns < requeue_takes_ns)) {
     status.state = State::waiting;
     status.detail = "it has saved, and its batch script may still requeue it";
   }
