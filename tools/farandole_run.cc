@@ -15,8 +15,8 @@ namespace {
 namespace po = boost::program_options;
 
 constexpr const char* usage =
-    "Usage: farandole run [-n N] [--local] [--prefix] [--log-dir DIR] [--run-dir RUN [--trace-mpi] [--trace-torch]] [--] "
-    "PROGRAM [ARGUMENT...]\n"
+    "Usage: farandole run [-n N] [--local] [--prefix] [--log-dir DIR] [--run-dir RUN [--trace-mpi] [--trace-torch]] "
+    "[--horovod] [--] PROGRAM [ARGUMENT...]\n"
     "\n"
     "Starts PROGRAM on N ranks, with srun inside a Slurm job and with mpirun otherwise. The exit code is\n"
     "the exit code of the rank that failed first, or 128 + N if signal N killed that rank. A message names\n"

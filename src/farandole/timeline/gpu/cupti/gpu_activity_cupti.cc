@@ -88,7 +88,7 @@ class CuptiActivity final : public GpuActivity {
     active() = this;
     if (result == CUPTI_SUCCESS) result = switch_to(true);
     // It is now known that switching on works.
-    if (result == CUPTI_SUCCESS && !(steps_.includes(0, 0))) switch_to(false);
+    if (result == CUPTI_SUCCESS && !steps_.includes(0, 0)) switch_to(false);
     if (result != CUPTI_SUCCESS)
       active() = nullptr;
     else
