@@ -271,8 +271,8 @@ TEST_P(GpuBuckets, AreExplainedWhileARankWaits) {
   }));
 }
 
-// What a bucket costs, however many gradients it has. One launch packs them; one looks for elements that are not
-// finite. Ranks that share a GPU reduce the bucket with one more.
+// What a bucket costs, however many gradients it has. One launch packs them; one looks for elements that are
+// not finite. Ranks that share a GPU reduce the bucket with one more.
 TEST_P(GpuBuckets, CostFewCallsOfCuda) {
   if (real_gpus() > 0) GTEST_SKIP() << "only the double counts calls";
   for (const int ranks : {1, 2})

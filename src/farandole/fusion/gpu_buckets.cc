@@ -28,8 +28,8 @@ std::unique_ptr<DeviceCommunicator> connect(Communicator& bootstrap, const GpuOf
   return std::make_unique<NcclCommunicator>(bootstrap, gpu.runtime, gpu.device, std::move(options));
 }
 
-// What lies behind the flags, aligned to 8 bytes. Behind it is the table of what is packed. One copy brings all of
-// this to the device, and one brings the flags and the result back.
+// What lies behind the flags, aligned to 8 bytes. Behind it is the table of what is packed. One copy brings
+// all of this to the device, and one brings the flags and the result back.
 struct ScanResult {
   std::uint64_t first = all_finite;  // the first element that is not finite
   float found = 0;                   // 1 if there is one, also in an earlier reduction
