@@ -153,7 +153,6 @@ void RunState::operators_done() {
       facts.model_flops = flops;
       facts.model_flops_from = fmt::format("counted from LibTorch's operators in step {}", position.step);
     }
-    tell_memory(facts);
     if (options_.peak_tflops > 0) {
       facts.peak_tflops = options_.peak_tflops;
       facts.peak_from = "given";
@@ -244,6 +243,9 @@ void RunState::report(bool last, double lr, double samples_per_step) {
 void RunState::write_line(const std::vector<double>& means, double lr, double samples_per_step) {
   const double line_s = seconds_since(reported_ns_);
   if (step_s_ > 0) {
+    // In the first step, activations did not share the memory with the optimizer's state yet.
+    if (lines_steps_ == 0 && directory_ != nullptr && session_.internals().gpu)
+      directory_->add([this](RunFacts& facts) { tell_memory(facts); });
     lines_s_ += line_s;
     lines_steps_ += steps_;
   }

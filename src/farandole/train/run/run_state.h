@@ -73,7 +73,7 @@ class RunState {
 
   // Begins to count the model's operations on rank 0, or begins again, until they are known. Call it before a
   // step that has as many samples as most have. It ends with operators_done() or count_step(). Then run.json
-  // has them, and the memory of the GPU.
+  // has them. The memory of the GPU by owner gets there with the second line of metrics, and at the end.
   void watch_operators();
   void operators_done();
   // Of the last two lines of metrics; on rank 0 only, if it is known.
