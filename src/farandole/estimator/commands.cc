@@ -271,6 +271,8 @@ std::optional<FitArguments> parse_fit(int argc, const char* const* argv) {
       "tensorboard", po::bool_switch(&o.tensorboard), "also write the metrics for TensorBoard")(
       "prometheus", po::value(&o.prometheus),
       "folder in which each rank also writes its metrics for the textfile collector of Prometheus's node exporter")(
+      "peak-tflops", po::value(&o.peak_tflops)->default_value(o.peak_tflops),
+      "most that one device can do, in 10^12 floating-point operations per second, for MFU; 0: from a table of known GPUs")(
       "verbose", po::value(&o.verbose)->default_value(o.verbose), "0: print nothing")(
       "check", po::bool_switch(&arguments.only_checks), "only check these options, and train nothing");
   if (!common.parse(parser, argc, argv)) return std::nullopt;

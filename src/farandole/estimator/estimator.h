@@ -86,6 +86,7 @@ struct EstimatorOptions {
   std::string run{};
   bool tensorboard = false;            // Also event files in the run's folder "tensorboard".
   std::filesystem::path prometheus{};  // Folder of the node exporter's textfiles; empty: none.
+  double peak_tflops = 0;              // Of a device, for MFU; 0: from a table of known cards.
   int verbose = 1;                     // 0: no output; 1: a line for each epoch.
 
   // For programs: more metrics by name. They are measured wherever metrics are.

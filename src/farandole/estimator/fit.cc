@@ -38,6 +38,7 @@ LoopOptions loop_options(const EstimatorOptions& o, const std::filesystem::path&
   loop.shows_progress = false;
   loop.tensorboard = o.tensorboard;
   loop.prometheus = o.prometheus;
+  loop.peak_tflops = o.peak_tflops;
   return loop;
 }
 

@@ -54,6 +54,11 @@ Figure compute_ms_of(const RunMetrics& metrics) {
 
 }  // namespace
 
+std::optional<ModelRate> model_rate_of(const RunReport& run) {
+  const auto& steps_per_s = run.metrics.steps_per_s.value;
+  return steps_per_s ? model_rate(run.facts, 1 / *steps_per_s) : std::nullopt;
+}
+
 bool has_gpu_part(const RunReport& run) {
   return run.metrics.no_gpu.empty() || (run.facts.device && *run.facts.device != "cpu");
 }

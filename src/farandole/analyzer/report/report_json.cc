@@ -398,6 +398,18 @@ Json finding_rows(const RunReport& run) {
   return rows;
 }
 
+Json model_json(const RunFacts& facts, const ModelRate& rate) {
+  Json json = {{"flops_per_step", *facts.model_flops},
+               {"flops_from", facts.model_flops_from.value_or("unknown")},
+               {"tflops", rate.tflops},
+               {"mfu", unknown("the peak of the device is unknown; give it with --peak-tflops")}};
+  if (!rate.mfu) return json;
+  json["mfu"] = *rate.mfu;
+  json["peak_tflops"] = *facts.peak_tflops;
+  json["peak_from"] = facts.peak_from.value_or("unknown");
+  return json;
+}
+
 Json run_json(const RunReport& run) {
   const auto& metrics = run.metrics;
   const auto& window = metrics.window;
@@ -430,6 +442,9 @@ Json run_json(const RunReport& run) {
                {"verdict", run.verdict},
                {"findings", finding_rows(run)},
                {"warnings", metrics.warnings}};
+  if (const auto rate = model_rate_of(run)) json["model"] = model_json(run.facts, *rate);
+  for (const auto& [owner, mib] : run.facts.gpu_memory_by_owner_mib)
+    json["gpu_memory_by_owner_mib"][owner] = mib;
   if (run.goodput) json["goodput"] = goodput_json(*run.goodput);
   if (!run.what_if.empty()) json["what_if"] = what_if_json(run);
   return json;

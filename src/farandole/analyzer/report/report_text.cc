@@ -240,6 +240,12 @@ class RunText {
                        with_thousands(*run_.facts.global_batch)));
     else
       line("throughput", "unknown: " + metrics_.throughput.unknown);
+    if (const auto rate = model_rate_of(run_))
+      line("model", fmt::format("{} ({})", rate->text(), describe_model_flops(run_.facts)));
+    std::vector<std::string> owners;
+    for (const auto& [owner, mib] : run_.facts.gpu_memory_by_owner_mib)
+      owners.push_back(fmt::format("{} {}", shortened(owner, 20), with_thousands(mib)));
+    if (!owners.empty()) line("GPU memory", fmt::format("MiB of rank 0's GPU: {}", fmt::join(owners, ", ")));
   }
 
   // The loss or, if there is none, the last values of other keys; then the last evaluation.

@@ -274,6 +274,8 @@ class RunPage {
                              : std::string()));
     else if (metrics_.steps_per_s.value)
       text += card("throughput", with_thousands(*metrics_.steps_per_s.value, 1), "steps/s");
+    if (const auto rate = model_rate_of(run_))
+      text += card("model", rate->text(), describe_model_flops(run_.facts));
     text += training_cards();
     text += card("parallel efficiency", metrics_.parallel_efficiency, metrics_.parallel_ci95);
     if (metrics_.size() > 1) text += card("communication overlap", metrics_.overlap, metrics_.overlap_ci95);
