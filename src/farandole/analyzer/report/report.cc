@@ -1,5 +1,6 @@
 #include "farandole/analyzer/report/report.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <utility>
@@ -61,6 +62,19 @@ std::optional<ModelRate> model_rate_of(const RunReport& run) {
 
 bool has_gpu_part(const RunReport& run) {
   return run.metrics.no_gpu.empty() || (run.facts.device && *run.facts.device != "cpu");
+}
+
+std::string idle_text(const RunMetrics& metrics) {
+  const auto gpu = gpu_shares(metrics);
+  if (!gpu || gpu->idle < 0.0005) return "";
+  std::vector<std::pair<double, std::string_view>> causes;
+  for (std::size_t i = 0; i < idle_cause_count; ++i)
+    if (gpu->idle_causes[i] >= 0.0005) causes.emplace_back(gpu->idle_causes[i], idle_cause_names[i]);
+  std::stable_sort(causes.begin(), causes.end(),
+                   [](const auto& a, const auto& b) { return a.first > b.first; });
+  std::vector<std::string> parts;
+  for (const auto& [fraction, name] : causes) parts.push_back(fmt::format("{} {:.1f}", name, 100 * fraction));
+  return fmt::format("idle {:.1f}: {}", 100 * gpu->idle, fmt::join(parts, ", "));
 }
 
 std::string events_text(const TrainingLog& log) {

@@ -12,6 +12,7 @@ namespace {
 
 constexpr std::size_t max_rank_rows = 16;  // Of more ranks, the latest eight are shown.
 constexpr std::size_t max_collective_rows = 8;
+constexpr std::size_t max_kernel_rows = 10;
 constexpr std::size_t max_path_ranks = 3;
 constexpr std::size_t max_named_processes = 8;
 constexpr std::size_t max_outliers = 5;
@@ -378,7 +379,11 @@ class RunText {
     text_ += text_of(gpu_table(metrics_, shown_), style_);
     more_ranks();
     if (const auto phases = gpu_phases(); !phases.empty())
-      text_ += style_.dim("  kernels and copies by the phase that launched them: " + phases + "\n");
+      text_ += style_.dim("  " + wrapped("kernels and copies by the phase that launched them: " + phases, 2) +
+                          "\n");
+    if (const auto idle = idle_text(metrics_); !idle.empty()) text_ += style_.dim("  " + idle + "\n");
+    if (!metrics_.kernels.empty()) text_ += "\n" + text_of(kernel_table(run_), style_, max_kernel_rows);
+    if (!metrics_.copies.empty()) text_ += "\n" + text_of(copy_table(run_), style_);
   }
 
   // For the windows of all ranks together.
