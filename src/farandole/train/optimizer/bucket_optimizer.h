@@ -1,10 +1,10 @@
 // Updates the parameters of whole buckets.
 // Thread safety: call from the training thread only.
 //
-// Parameters, and the state that SGD, Adam, AdamW and RMSprop keep for them, have the same layout as the gradients:
-// one flat tensor per bucket. The parameters and the tensors in torch::optim's state are views of it. One
-// call of a fused kernel updates a bucket, or a run of its slots if slots differ in options or number of
-// updates, or have no gradient. torch::optim still owns options, counters and state: users, broadcasts and
+// Parameters, and the state that SGD, Adam, AdamW and RMSprop keep for them, have the same layout as the
+// gradients: one flat tensor per bucket. The parameters and the tensors in torch::optim's state are views of
+// it. One call of a fused kernel updates a bucket, or a run of its slots if slots differ in options or number
+// of updates, or have no gradient. torch::optim still owns options, counters and state: users, broadcasts and
 // checkpoints read valid values there, and values that they replace are used in the next update.
 #pragma once
 
