@@ -1,14 +1,14 @@
 // Updates the parameters of whole buckets.
 // Thread safety: call from the training thread only.
 //
-// Parameters, and the state that SGD, Adam and AdamW keep for them, have the same layout as the gradients:
-// one flat tensor per bucket. The parameters and the tensors in torch::optim's state are views of it. One
-// call of a fused kernel updates a bucket, or a run of its slots if slots differ in options or number of
-// updates, or have no gradient. torch::optim still owns options, counters and state: users, broadcasts and
+// Parameters, and the state that SGD, Adam, AdamW and RMSprop keep for them, have the same layout as the
+// gradients: one flat tensor per bucket. The parameters and the tensors in torch::optim's state are views of
+// it. One call of a fused kernel updates a bucket, or a run of its slots if slots differ in options or number
+// of updates, or have no gradient. torch::optim still owns options, counters and state: users, broadcasts and
 // checkpoints read valid values there, and values that they replace are used in the next update.
 #pragma once
 
-#include <cstdint>
+#include <array>
 #include <memory>
 #include <optional>
 #include <span>
@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "farandole/base/bucket_plan.h"
+#include "farandole/comm/kernels/update.h"
 
 namespace farandole {
 
@@ -26,6 +27,7 @@ using GradientFactor = std::variant<double, torch::Tensor>;
 void multiply(torch::Tensor& gradients, const GradientFactor& factor);
 
 class FusedRule;
+using StateFields = std::array<torch::Tensor, update_fields>;  // undefined where a rule has no such field
 
 class BucketOptimizer {
  public:
@@ -52,16 +54,15 @@ class BucketOptimizer {
  private:
   struct Slot {
     std::optional<std::size_t> group{};  // Group in the optimizer; no value: not for a fused kernel.
-    std::vector<torch::Tensor> state;    // Views of the flat state.
+    StateFields state{};                 // Views of the flat state.
   };
   struct Run;
 
   void find_groups();
-  const torch::optim::OptimizerOptions& options_of(std::size_t group) const;
+  UpdateRule rule_of(std::size_t group) const;
   void move_into_place(std::size_t tensor);
   std::vector<Run> runs(std::size_t bucket);
-  std::span<const torch::Tensor> places(std::size_t bucket, const BucketSlot& slot);
-  std::optional<torch::Tensor> scale_for(std::size_t bucket, const GradientFactor& factor);
+  StateFields places(std::size_t bucket, const BucketSlot& slot, const UpdateRule& rule);
 
   torch::optim::Optimizer& optimizer_;
   const BucketPlan& plan_;
@@ -70,11 +71,10 @@ class BucketOptimizer {
   std::vector<torch::Tensor> parameters_, places_;
   std::vector<torch::Tensor> gradients_;  // Indexed by bucket; flat, as are the next two.
   std::vector<torch::Tensor> flat_parameters_;
-  // Indexed by bucket and field; created when first needed.
-  std::vector<std::vector<torch::Tensor>> flat_state_;
-  std::vector<Slot> slots_;    // Indexed by tensor.
-  std::size_t in_groups_ = 0;  // Number of parameters of all groups at the last check.
-  bool others_ = false;        // Some parameters are not for a fused kernel.
+  std::vector<StateFields> flat_state_;  // Indexed by bucket; created when first needed.
+  std::vector<Slot> slots_;              // Indexed by tensor.
+  std::size_t in_groups_ = 0;            // Number of parameters of all groups at the last check.
+  bool others_ = false;                  // Some parameters are not for a fused kernel.
 };
 
 }  // namespace farandole
