@@ -100,7 +100,8 @@ class RuleOf : public FusedRule {
   Optimizer& optimizer_;
 };
 
-class FusedSgd final : public RuleOf<torch::optim::SGD, torch::optim::SGDOptions, torch::optim::SGDParamState> {
+class FusedSgd final
+    : public RuleOf<torch::optim::SGD, torch::optim::SGDOptions, torch::optim::SGDParamState> {
  public:
   using RuleOf::RuleOf;
 
@@ -245,7 +246,8 @@ BucketOptimizer::BucketOptimizer(torch::optim::Optimizer& optimizer, const Bucke
       flat_parameters_.push_back(flat_tensor(bucket, parameters_[bucket.slots.front().tensor].device()));
     for (const auto& slot : bucket.slots) {
       places_[slot.tensor] = slot_view(flat_parameters_[b], slot, parameters_[slot.tensor]);
-      if (sharing_ != nullptr && sharing_->node_rank() == 0) places_[slot.tensor].copy_(parameters_[slot.tensor]);
+      if (sharing_ != nullptr && sharing_->node_rank() == 0)
+        places_[slot.tensor].copy_(parameters_[slot.tensor]);
     }
   }
   find_groups();
@@ -276,7 +278,9 @@ std::vector<Tensor> BucketOptimizer::share_flat() {
 // Shares the fields of the state that any group needs.
 void BucketOptimizer::share_state() {
   for (std::size_t field = 0; field < update_fields; ++field) {
-    const auto uses = [&](const Slot& slot) { return slot.group && rule_->rule(options_of(*slot.group)).uses(field); };
+    const auto uses = [&](const Slot& slot) {
+      return slot.group && rule_->rule(options_of(*slot.group)).uses(field);
+    };
     if (flat_state_.front()[field].defined() || std::ranges::none_of(slots_, uses)) continue;
     const auto flat = share_flat();
     for (std::size_t b = 0; b < flat.size(); ++b) flat_state_[b][field] = flat[b];
@@ -379,7 +383,8 @@ void BucketOptimizer::prepare() {
       for (std::size_t field = 0; field < update_fields; ++field) {
         if (!there[field].defined()) continue;
         const bool has_values = now[field] != nullptr && now[field]->defined();
-        if (has_values && !same_place(*now[field], there[field])) *now[field] = there[field].copy_(*now[field]);
+        if (has_values && !same_place(*now[field], there[field]))
+          *now[field] = there[field].copy_(*now[field]);
         if (!has_values && slots_[slot.tensor].has_state) there[field].zero_();
       }
       slots_[slot.tensor].has_state = now[0] != nullptr;
@@ -411,8 +416,7 @@ std::vector<BucketOptimizer::Run> BucketOptimizer::runs(std::size_t b) {
     const auto earlier = begin_update(b, slot);
     const bool padding = rule_->keeps_zeros(options);
     const std::size_t next = s + 1 < bucket.slots.size() ? bucket.slots[s + 1].offset : bucket.payload;
-    const Run run{*group, earlier, slot.offset, padding ? next : slot.offset + slot.count,
-                  s + 1};
+    const Run run{*group, earlier, slot.offset, padding ? next : slot.offset + slot.count, s + 1};
     const bool joins = padding && !result.empty() && result.back().next_slot == s &&
                        result.back().group == run.group && result.back().earlier == earlier;
     if (!joins) {
@@ -470,20 +474,21 @@ void BucketOptimizer::update(std::size_t b, const GradientFactor& factor,
   }
 }
 
-void BucketOptimizer::update_from(std::size_t b, std::span<const std::byte* const> gradients_by_rank, bool average) {
+void BucketOptimizer::update_from(std::size_t b, std::span<const std::byte* const> gradients_by_rank,
+                                  bool average) {
   const torch::NoGradGuard no_grad;
   find_changed_groups();
   update_on_cpu(b, gradients_by_rank, average ? static_cast<double>(gradients_by_rank.size()) : 1, 1);
 }
 
 // Updates this rank's part of the bucket. The sum of `gradients` is divided and multiplied, and stored if it changes.
-void BucketOptimizer::update_on_cpu(std::size_t b, std::span<const std::byte* const> gradients, double divisor,
-                                    double scale) {
+void BucketOptimizer::update_on_cpu(std::size_t b, std::span<const std::byte* const> gradients,
+                                    double divisor, double scale) {
   if (rule_ == nullptr) return;
   const auto& bucket = plan_.buckets[b];
   const std::size_t element = size_of(bucket.dtype);
-  const auto [first, last] =
-      sharing_ != nullptr ? sharing_->own_part(bucket.payload, element) : std::pair(std::size_t{0}, bucket.payload);
+  const auto [first, last] = sharing_ != nullptr ? sharing_->own_part(bucket.payload, element)
+                                                 : std::pair(std::size_t{0}, bucket.payload);
   std::vector<const void*> inputs(gradients.size());
   for (const auto& run : runs(b)) {
     const std::size_t begin = std::max(run.first, first), end = std::min(run.end, last);
@@ -493,7 +498,8 @@ void BucketOptimizer::update_on_cpu(std::size_t b, std::span<const std::byte* co
     };
     for (std::size_t k = 0; k < inputs.size(); ++k) inputs[k] = gradients[k] + begin * element;
     UpdateSlice slice{.dtype = bucket.dtype, .count = end - begin, .parameter = at(flat_parameters_[b])};
-    for (std::size_t field = 0; field < update_fields; ++field) slice.state[field] = at(flat_state_[b][field]);
+    for (std::size_t field = 0; field < update_fields; ++field)
+      slice.state[field] = at(flat_state_[b][field]);
     slice.gradients = inputs;
     slice.divisor = divisor;
     slice.gradient_scale = scale;

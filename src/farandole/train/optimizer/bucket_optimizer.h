@@ -87,7 +87,8 @@ class BucketOptimizer {
   std::int64_t begin_update(std::size_t bucket, const BucketSlot& slot);
   void find_changed_groups();
   bool updates_all(std::size_t bucket) const;
-  void update_on_cpu(std::size_t bucket, std::span<const std::byte* const> gradients, double divisor, double scale);
+  void update_on_cpu(std::size_t bucket, std::span<const std::byte* const> gradients, double divisor,
+                     double scale);
   std::optional<torch::Tensor> scale_for(std::size_t bucket, const GradientFactor& factor);
   std::vector<torch::Tensor> share_flat();
   void share_state();
