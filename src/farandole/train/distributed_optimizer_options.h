@@ -43,9 +43,9 @@ struct LossScaling {
   std::int64_t growth_interval = 2000;  // The factor doubles after this number of steps without an overflow.
 };
 
-// Whether the ranks of a node keep parameters and the optimizer's state once, in memory that they share, and each of
-// them updates only its part. The results are the same. `automatic` does it where it is possible and `required`
-// refuses what makes it impossible; see DistributedOptimizer::sharding().
+// Whether the ranks of a node keep parameters and the optimizer's state once, in memory that they share, and
+// each of them updates only its part. The results are the same. `automatic` does it where it is possible and
+// `required` refuses what makes it impossible; see DistributedOptimizer::sharding().
 enum class Shard { automatic, off, required };
 // Parses "auto", "off" or "on".
 // Throws: UserError if the text is none of these.

@@ -1,5 +1,5 @@
-// Ranks that share parameters and optimizer state and each update their part compute the same bits as ranks that have
-// their own.
+// Ranks that share parameters and optimizer state and each update their part compute the same bits as ranks
+// that have their own.
 #include <filesystem>
 #include <gmock/gmock.h>
 #include <limits>
@@ -161,6 +161,7 @@ TEST(Sharding, GivesTheSameBitsWithEveryOption) {
   for (const auto& make : {adam, momentum}) {
     expect_same_bits("sum", make, {.average = false}, plain_step);
     expect_same_bits("clipped", make, {.clip_norm = 0.05}, plain_step);
+    expect_same_bits("clipped in tiny buckets", make, {.clip_norm = 0.05, .buckets = {1, 1}}, plain_step);
     expect_same_bits("one bucket", make, {.buckets = {std::size_t{1} << 20, std::size_t{1} << 20}},
                      plain_step);
     expect_same_bits("a bucket for each tensor", make, {.buckets = {1, 1}}, plain_step);
@@ -374,6 +375,35 @@ TEST(Sharding, ClonesAndAveragesHaveTheirOwnMemory) {
     session->broadcast_(of_root);
     EXPECT_TRUE(torch::equal(of_root, tensor));
   }
+}
+
+// Also if only one rank has given a parameter other memory.
+TEST(Sharding, ReplicaChecksFindWhatDiffers) {
+  if (session->size() == 1) return;
+  Training training(Shard::automatic, divisible()[5].make);
+  training.step(0);
+  check_replicas(*session, *training.net);
+  auto& weight = training.net->first->weight;
+  const auto before = weight.detach();
+  if (session->rank() == session->size() - 1) weight.set_data(before + 1);
+  EXPECT_THROW(check_replicas(*session, *training.net), Error);
+  weight.set_data(before);
+  check_replicas(*session, *training.net);
+  training.step(1);
+  if (session->size() < 3) return;
+  const PairsAsNodes pairs;
+  Training nodes(Shard::automatic, divisible()[5].make);
+  nodes.step(0);
+  check_replicas(*session, *nodes.net);
+  const torch::NoGradGuard no_grad;
+  const auto bias = nodes.net->first->bias.detach().clone();
+  session->barrier();
+  if (session->rank() == 0) nodes.net->first->bias.add_(1);  // On one node.
+  session->barrier();
+  EXPECT_THROW(check_replicas(*session, *nodes.net), Error);
+  session->barrier();
+  nodes.net->first->bias.copy_(bias);
+  nodes.step(1);
 }
 
 TEST(Sharding, RefusesDifferentParametersAsBefore) {

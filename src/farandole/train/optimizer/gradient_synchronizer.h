@@ -31,8 +31,8 @@ class GradientSynchronizer {
                        const DistributedOptimizerOptions& options);
 
   Communicator& ranks() { return *communicator_; }
-  // Moves dense gradients to the memory of these buckets; the gradients become undefined. `sharing`: as
-  // HostReducerOptions::sharing.
+  // Moves dense gradients to the memory of these buckets; the gradients become undefined.
+  // `sharing`: as HostReducerOptions::sharing.
   void use(BucketPlan plan, NodeSharing* sharing = nullptr);
   const BucketPlan& plan() const { return reducer_->plan(); }
   // Gradients, indexed by bucket.
