@@ -134,6 +134,7 @@ void take_run_facts(const Json& object, const std::string& where, RunFacts& fact
   reader.positive("tflops", facts.tflops);
   reader.positive("mfu", facts.mfu);
   reader.numbers("gpu_memory_by_owner_mib", facts.gpu_memory_by_owner_mib);
+  reader.text("sharding", facts.sharding);
   if (const auto size = object.find("bucket_mb"); size != object.end() && !size->is_string())
     reader.positive("bucket_mb", facts.bucket_mb);
   if (const auto config = object.find("config"); config != object.end() && config->is_object()) {
@@ -164,7 +165,6 @@ void write_run_facts(const std::filesystem::path& run_json, const RunFacts& fact
   set("cores", facts.cores);
   set("memory_mib", facts.memory_mib);
   object["versions"] = facts.versions;
-  if (facts.between_nodes) object["between_nodes"] = *facts.between_nodes;
   set("model_flops", facts.model_flops);
   set("model_flops_from", facts.model_flops_from);
   set("peak_tflops", facts.peak_tflops);
@@ -173,6 +173,8 @@ void write_run_facts(const std::filesystem::path& run_json, const RunFacts& fact
   set("mfu", facts.mfu);
   for (const auto& [owner, mib] : facts.gpu_memory_by_owner_mib)
     object["gpu_memory_by_owner_mib"][owner] = mib;
+  set("between_nodes", facts.between_nodes);
+  set("sharding", facts.sharding);
   set("restarts", facts.restarts);
   set("total_steps", facts.total_steps);
   set("lost_steps", facts.lost_steps);

@@ -43,7 +43,8 @@ struct RunFacts {
   std::optional<double> tflops, mfu;  // of the whole start, at its end (model_rate.h)
   // Most memory of the GPU of rank 0 by owner in MiB, and "peak", which is their sum.
   std::vector<std::pair<std::string, double>> gpu_memory_by_owner_mib;
-  std::vector<std::string> warnings;  // warnings of the reader
+  std::optional<std::string> sharding;  // whether ranks share parameters, and what it saves
+  std::vector<std::string> warnings;    // warnings of the reader
 };
 
 // Unknown fields are ignored. Never throws because of the contents of the file.

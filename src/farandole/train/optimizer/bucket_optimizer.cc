@@ -1,6 +1,7 @@
 #include "farandole/train/optimizer/bucket_optimizer.h"
 
 #include <ATen/Parallel.h>
+#include <algorithm>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/optim.h>
 #include <torch/utils.h>
@@ -24,11 +25,13 @@ class FusedRule {
   virtual UpdateRule of(const Options& options) const = 0;
   // Makes `places` the tensors of the parameter's state; they have its shape, or are undefined if the rule
   // does not use the field. They get the current values of the state, or zeros if there is none. Counts one
-  // update and returns its number, or 1 if the rule does not depend on the number.
-  virtual std::int64_t adopt_state(const Tensor& parameter, const StateFields& places) = 0;
+  // update and returns its number, or 1 if the rule does not depend on the number. `zeroed`: places that no
+  // tensor has used are zero.
+  virtual std::int64_t adopt_state(const Tensor& parameter, const StateFields& places, bool zeroed) = 0;
+  // The tensors of the parameter's state; null pointers if it has none.
+  using State = std::array<Tensor*, update_fields>;
+  virtual State find_state(const Tensor& parameter) = 0;
 };
-
-namespace {
 
 // Parts of equal length of a bucket's parameters, gradients and state.
 struct FlatRun {
@@ -36,6 +39,14 @@ struct FlatRun {
   Tensor gradients;
   StateFields state;
 };
+
+// The gradients of a bucket in memory of the host: their sum over the ranks is divided, and multiplied.
+struct HostGradients {
+  std::span<const std::byte* const> by_rank;  // whole buckets
+  double divisor = 1, factor = 1;
+};
+
+namespace {
 
 // Returns the state of the parameter; creates it if there is none.
 template <class State>
@@ -45,14 +56,33 @@ State& state_of(torch::optim::Optimizer& optimizer, const Tensor& parameter) {
   return static_cast<State&>(*state);
 }
 
-template <class Set>
-void move_field(const Tensor& now, const Tensor& place, Set set) {
-  if (!place.defined() || same_place(now, place)) return;
-  if (now.defined())
-    place.copy_(now);
-  else
-    place.zero_();
-  set(place);
+void move_fields(const FusedRule::State& state, const StateFields& places, bool zeroed) {
+  for (std::size_t f = 0; f < update_fields; ++f) {
+    if (!places[f].defined() || same_place(*state[f], places[f])) continue;
+    if (state[f]->defined())
+      places[f].copy_(*state[f]);
+    else if (!zeroed)
+      places[f].zero_();
+    *state[f] = places[f];
+  }
+}
+
+FusedRule::State tensors_of(torch::optim::SGDParamState& state) {
+  return {&state.momentum_buffer()};
+}
+FusedRule::State tensors_of(torch::optim::RMSpropParamState& state) {
+  return {&state.square_avg(), &state.momentum_buffer(), &state.grad_avg()};
+}
+template <class OfAdam>
+FusedRule::State tensors_of(OfAdam& state) {
+  return {&state.exp_avg(), &state.exp_avg_sq(), &state.max_exp_avg_sq()};
+}
+
+template <class OfParameter>
+FusedRule::State find_state_of(torch::optim::Optimizer& optimizer, const Tensor& parameter) {
+  const auto found = optimizer.state().find(parameter.unsafeGetTensorImpl());
+  if (found == optimizer.state().end() || found->second == nullptr) return {};
+  return tensors_of(static_cast<OfParameter&>(*found->second));
 }
 
 template <class State>
@@ -75,12 +105,15 @@ class FusedSgd final : public FusedRule {
             .nesterov = o.nesterov()};
   }
 
-  std::int64_t adopt_state(const Tensor& parameter, const StateFields& places) override {
+  std::int64_t adopt_state(const Tensor& parameter, const StateFields& places, bool zeroed) override {
     if (!places[0].defined()) return 1;
     auto& state = state_of<torch::optim::SGDParamState>(optimizer_, parameter);
     const bool first = !state.momentum_buffer().defined();
-    move_field(state.momentum_buffer(), places[0], [&](const Tensor& t) { state.momentum_buffer(t); });
+    move_fields(tensors_of(state), places, zeroed);
     return first ? 1 : 2;
+  }
+  State find_state(const Tensor& parameter) override {
+    return find_state_of<torch::optim::SGDParamState>(optimizer_, parameter);
   }
 
  private:
@@ -88,7 +121,7 @@ class FusedSgd final : public FusedRule {
 };
 
 // Adam and AdamW differ in the types of their options and state, and in weight decay.
-template <class Optimizer, class AdamOptions, class State, UpdateRule::Kind kind>
+template <class Optimizer, class AdamOptions, class OwnState, UpdateRule::Kind kind>
 class FusedAdam final : public FusedRule {
  public:
   explicit FusedAdam(Optimizer& optimizer) : optimizer_(optimizer) {}
@@ -105,12 +138,13 @@ class FusedAdam final : public FusedRule {
             .eps = o.eps()};
   }
 
-  std::int64_t adopt_state(const Tensor& parameter, const StateFields& places) override {
-    auto& state = state_of<State>(optimizer_, parameter);
-    move_field(state.exp_avg(), places[0], [&](const Tensor& t) { state.exp_avg(t); });
-    move_field(state.exp_avg_sq(), places[1], [&](const Tensor& t) { state.exp_avg_sq(t); });
-    move_field(state.max_exp_avg_sq(), places[2], [&](const Tensor& t) { state.max_exp_avg_sq(t); });
+  std::int64_t adopt_state(const Tensor& parameter, const StateFields& places, bool zeroed) override {
+    auto& state = state_of<OwnState>(optimizer_, parameter);
+    move_fields(tensors_of(state), places, zeroed);
     return count_update(state);
+  }
+  State find_state(const Tensor& parameter) override {
+    return find_state_of<OwnState>(optimizer_, parameter);
   }
 
  private:
@@ -137,13 +171,14 @@ class FusedRmsprop final : public FusedRule {
             .eps = o.eps()};
   }
 
-  std::int64_t adopt_state(const Tensor& parameter, const StateFields& places) override {
+  std::int64_t adopt_state(const Tensor& parameter, const StateFields& places, bool zeroed) override {
     auto& state = state_of<torch::optim::RMSpropParamState>(optimizer_, parameter);
-    move_field(state.square_avg(), places[0], [&](const Tensor& t) { state.square_avg(t); });
-    move_field(state.momentum_buffer(), places[1], [&](const Tensor& t) { state.momentum_buffer(t); });
-    move_field(state.grad_avg(), places[2], [&](const Tensor& t) { state.grad_avg(t); });
+    move_fields(tensors_of(state), places, zeroed);
     count_update(state);
     return 1;
+  }
+  State find_state(const Tensor& parameter) override {
+    return find_state_of<torch::optim::RMSpropParamState>(optimizer_, parameter);
   }
 
  private:
@@ -168,26 +203,32 @@ bool keeps_zeros(const UpdateRule& rule) {
   return rule.kind == UpdateRule::Kind::sgd || rule.eps > 0;
 }
 
-// Multiplies the gradients by `factor` and stores them if it is not 1. Uses LibTorch's threads.
-void update_on_host(const FlatRun& run, const UpdateRule& rule, std::int64_t step, double factor) {
+// Uses the gradients from element `first` of the bucket on. If they are of one rank and change, they are
+// stored. Uses LibTorch's threads.
+void update_on_host(const FlatRun& run, const UpdateRule& rule, std::int64_t step,
+                    const HostGradients& gradients, std::size_t first) {
   constexpr std::int64_t unit = 16;  // elements of a cache line, which belong to one thread
   const std::int64_t count = run.parameters.numel();
   const auto update_part = [&](std::int64_t begin, std::int64_t end) {
     begin *= unit;
     end = std::min(end * unit, count);
+    const auto element = run.parameters.element_size();
     const auto at = [&](const Tensor& tensor) -> void* {
       if (!tensor.defined()) return nullptr;
-      return static_cast<std::byte*>(tensor.data_ptr()) + begin * tensor.element_size();
+      return static_cast<std::byte*>(tensor.data_ptr()) + static_cast<std::size_t>(begin) * element;
     };
-    void* const gradient = at(run.gradients);
-    const void* const only = gradient;
+    std::vector<const void*> inputs;
+    for (const auto* const bucket : gradients.by_rank)
+      inputs.push_back(bucket + (first + static_cast<std::size_t>(begin)) * element);
+    const bool changes = inputs.size() == 1 && gradients.factor != 1;
     update(rule, {.dtype = dtype_of(run.parameters),
                   .count = static_cast<std::size_t>(end - begin),
                   .parameter = at(run.parameters),
                   .state = {at(run.state[0]), at(run.state[1]), at(run.state[2])},
-                  .gradients = {&only, 1},
-                  .gradient_scale = factor,
-                  .reduced = factor == 1 ? nullptr : gradient,
+                  .gradients = inputs,
+                  .divisor = gradients.divisor,
+                  .gradient_scale = gradients.factor,
+                  .reduced = changes ? at(run.gradients) : nullptr,
                   .step = step});
   };
   at::parallel_for(0, (count + unit - 1) / unit, at::internal::GRAIN_SIZE / unit, update_part);
@@ -254,23 +295,104 @@ struct BucketOptimizer::Run {
 };
 
 BucketOptimizer::BucketOptimizer(torch::optim::Optimizer& optimizer, const BucketPlan& plan,
-                                 std::vector<Tensor> parameters, std::vector<Tensor> gradients)
+                                 std::vector<Tensor> parameters, std::vector<Tensor> gradients,
+                                 NodeSharing* sharing)
     : optimizer_(optimizer),
       plan_(plan),
       rule_(make_fused_rule(optimizer)),
+      sharing_(sharing),
       parameters_(std::move(parameters)),
       gradients_(std::move(gradients)) {
+  const torch::NoGradGuard no_grad;
   places_.resize(parameters_.size());
   slots_.resize(parameters_.size());
   flat_state_.resize(plan_.buckets.size());
-  for (const auto& bucket : plan_.buckets) {
-    flat_parameters_.push_back(flat_tensor(bucket, parameters_[bucket.slots.front().tensor].device()));
-    for (const auto& slot : bucket.slots) {
-      places_[slot.tensor] = slot_view(flat_parameters_.back(), slot, parameters_[slot.tensor]);
-      move_into_place(slot.tensor);
-    }
-  }
   find_groups();
+  if (sharing_ != nullptr) {
+    flat_parameters_ = share_flat();
+    share_state();
+    hashes_ = sharing_->map(std::vector{places_.size() * sizeof(std::uint64_t)});
+  } else {
+    for (const auto& bucket : plan_.buckets)
+      flat_parameters_.push_back(flat_tensor(bucket, parameters_[bucket.slots.front().tensor].device()));
+  }
+  for (std::size_t b = 0; b < plan_.buckets.size(); ++b)
+    for (const auto& slot : plan_.buckets[b].slots) {
+      const auto& parameter = parameters_[slot.tensor];
+      const auto& place = places_[slot.tensor] = slot_view(flat_parameters_[b], slot, parameter);
+      if (sharing_ == nullptr || sharing_->node_rank() == 0) place.copy_(parameter);
+    }
+  if (sharing_ != nullptr) sharing_->meet("shared parameters");
+  for (std::size_t i = 0; i < parameters_.size(); ++i) parameters_[i].set_data(places_[i]);
+}
+
+// One tensor per bucket.
+std::vector<Tensor> BucketOptimizer::share_flat() {
+  std::vector<std::size_t> bytes;
+  for (const auto& bucket : plan_.buckets) bytes.push_back(bucket.payload * size_of(bucket.dtype));
+  shared_.push_back(sharing_->map(bytes));
+  std::vector<Tensor> flat;
+  for (std::size_t b = 0; b < plan_.buckets.size(); ++b)
+    flat.push_back(torch::from_blob(
+        shared_.back()->blocks()[b], {static_cast<std::int64_t>(plan_.buckets[b].payload)},
+        [blocks = shared_.back()](void*) {}, scalar_type_of(plan_.buckets[b].dtype)));
+  return flat;
+}
+
+// Shares the fields of the state that any group needs.
+void BucketOptimizer::share_state() {
+  for (std::size_t f = 0; f < update_fields; ++f) {
+    const auto uses = [&](const Slot& slot) { return slot.group && rule_of(*slot.group).uses(f); };
+    if (flat_state_.front()[f].defined() || std::ranges::none_of(slots_, uses)) continue;
+    const auto flat = share_flat();
+    for (std::size_t b = 0; b < flat.size(); ++b) flat_state_[b][f] = flat[b];
+  }
+}
+
+void BucketOptimizer::prepare() {
+  if (sharing_ == nullptr) return;
+  const torch::NoGradGuard no_grad;
+  find_changed_groups();
+  share_state();
+  for (std::size_t b = 0; b < plan_.buckets.size(); ++b)
+    for (const auto& bucket_slot : plan_.buckets[b].slots) {
+      auto& slot = slots_[bucket_slot.tensor];
+      move_into_place(bucket_slot.tensor);
+      if (!slot.group) continue;
+      const auto there = places(b, bucket_slot, rule_of(*slot.group));
+      const auto now = rule_->find_state(parameters_[bucket_slot.tensor]);
+      for (std::size_t f = 0; f < update_fields; ++f) {
+        if (!there[f].defined()) continue;
+        const bool has_values = now[f] != nullptr && now[f]->defined();
+        if (has_values && !same_place(*now[f], there[f])) *now[f] = there[f].copy_(*now[f]);
+        if (!has_values && slot.has_state) there[f].zero_();
+      }
+      slot.has_state = now[0] != nullptr;
+    }
+}
+
+KnownHashes BucketOptimizer::hash_places() {
+  auto* const hashes = reinterpret_cast<std::uint64_t*>(hashes_->blocks().front());
+  const auto ranks = static_cast<std::size_t>(sharing_->node_size());
+  for (auto i = static_cast<std::size_t>(sharing_->node_rank()); i < places_.size(); i += ranks)
+    hashes[i] = hash_of(places_[i]);
+  sharing_->meet("hashes of parameters");
+  KnownHashes known;
+  for (std::size_t i = 0; i < places_.size(); ++i) known[places_[i].const_data_ptr()] = hashes[i];
+  sharing_->meet("hashes of parameters");
+  return known;
+}
+
+void BucketOptimizer::stop_sharing() {
+  for (const auto& memory : shared_) memory->make_private();
+  shared_.clear();
+  sharing_ = nullptr;
+}
+
+std::size_t BucketOptimizer::shared_bytes() const {
+  std::size_t bytes = 0;
+  for (const auto& bucket : plan_.buckets) bytes += bucket.payload * size_of(bucket.dtype);
+  return bytes * shared_.size();
 }
 
 BucketOptimizer::~BucketOptimizer() = default;
@@ -335,7 +457,8 @@ std::vector<BucketOptimizer::Run> BucketOptimizer::runs(std::size_t b) {
     if (!group || !parameter.grad().defined()) continue;
     move_into_place(slot.tensor);
     const auto rule = rule_of(*group);
-    const auto step = rule_->adopt_state(parameter, places(b, slot, rule));
+    const auto step = rule_->adopt_state(parameter, places(b, slot, rule), sharing_ != nullptr);
+    slots_[slot.tensor].has_state = true;
     torch::autograd::impl::bump_version(parameter);
     const bool padding = keeps_zeros(rule);
     const std::size_t next = s + 1 < bucket.slots.size() ? bucket.slots[s + 1].offset : bucket.payload;
@@ -352,12 +475,16 @@ std::vector<BucketOptimizer::Run> BucketOptimizer::runs(std::size_t b) {
   return result;
 }
 
-void BucketOptimizer::update(std::size_t b, const GradientFactor& factor,
-                             const std::optional<Tensor>& leave_out) {
-  const torch::NoGradGuard no_grad;
+void BucketOptimizer::find_changed_groups() {
   std::size_t in_groups = 0;
   for (const auto& group : optimizer_.param_groups()) in_groups += group.params().size();
   if (in_groups != in_groups_) find_groups();
+}
+
+void BucketOptimizer::update(std::size_t b, const GradientFactor& factor,
+                             const std::optional<Tensor>& leave_out) {
+  const torch::NoGradGuard no_grad;
+  find_changed_groups();
   // The kernels store the product. This saves one pass over the memory if they update all of the bucket.
   const bool on_device = gradients_[b].is_cuda();
   bool all = !on_device || plan_.buckets[b].dtype == DType::float32;
@@ -365,23 +492,46 @@ void BucketOptimizer::update(std::size_t b, const GradientFactor& factor,
   const GradientFactor left = all ? factor : GradientFactor(1.0);
   if (!all) multiply(gradients_[b], factor);
   if (rule_ == nullptr) return;
-  const auto divisor = on_device ? divisor_of(left, gradients_[b]) : std::nullopt;
-  const double on_host = on_device ? 1 : number_of(left);
-  const bool left_out = !on_device && leave_out && leave_out->item<float>() == 1;
-  for (const auto& run : runs(b)) {
-    if (run.first == run.end || left_out) continue;  // A tensor may have no elements.
-    const auto piece = [&](const Tensor& flat) {
-      if (!flat.defined()) return flat;
-      return flat.narrow(0, static_cast<std::int64_t>(run.first),
-                         static_cast<std::int64_t>(run.end - run.first));
-    };
-    FlatRun flat{piece(flat_parameters_[b]), piece(gradients_[b]), {}};
-    for (std::size_t f = 0; f < update_fields; ++f) flat.state[f] = piece(flat_state_[b][f]);
-    if (on_device)
-      update_on_device(flat, rule_of(run.group), run.step, divisor, leave_out);
-    else
-      update_on_host(flat, rule_of(run.group), run.step, on_host);
+  if (!on_device) {
+    if (leave_out && leave_out->item<float>() == 1) {
+      runs(b);  // Counts updates.
+      return;
+    }
+    const auto* const own = static_cast<const std::byte*>(gradients_[b].const_data_ptr());
+    return update_part(b, {.by_rank = {&own, 1}, .factor = number_of(left)});
   }
+  const auto divisor = divisor_of(left, gradients_[b]);
+  for (const auto& run : runs(b))
+    if (run.first != run.end)  // A tensor may have no elements.
+      update_on_device(piece_of(b, run.first, run.end), rule_of(run.group), run.step, divisor, leave_out);
+}
+
+void BucketOptimizer::update_from(std::size_t b, std::span<const std::byte* const> gradients_by_rank,
+                                  bool average) {
+  const torch::NoGradGuard no_grad;
+  find_changed_groups();
+  update_part(b, {gradients_by_rank, average ? static_cast<double>(gradients_by_rank.size()) : 1, 1});
+}
+
+// Updates this rank's part of the bucket.
+void BucketOptimizer::update_part(std::size_t b, const HostGradients& gradients) {
+  const auto& bucket = plan_.buckets[b];
+  std::pair<std::size_t, std::size_t> part{0, bucket.payload};
+  if (sharing_ != nullptr) part = sharing_->own_part(bucket.payload, size_of(bucket.dtype));
+  for (const auto& run : runs(b)) {
+    const auto first = std::max(run.first, part.first), end = std::min(run.end, part.second);
+    if (first < end) update_on_host(piece_of(b, first, end), rule_of(run.group), run.step, gradients, first);
+  }
+}
+
+FlatRun BucketOptimizer::piece_of(std::size_t b, std::size_t first, std::size_t end) const {
+  const auto piece = [&](const Tensor& flat) {
+    if (!flat.defined()) return flat;
+    return flat.narrow(0, static_cast<std::int64_t>(first), static_cast<std::int64_t>(end - first));
+  };
+  FlatRun run{piece(flat_parameters_[b]), piece(gradients_[b]), {}};
+  for (std::size_t f = 0; f < update_fields; ++f) run.state[f] = piece(flat_state_[b][f]);
+  return run;
 }
 
 void BucketOptimizer::update_others() {

@@ -125,6 +125,8 @@ RunFacts RunState::facts() const {
   if (const auto memory = job_memory_bytes()) facts.memory_mib = *memory >> 20;
   facts.versions = versions();
   facts.between_nodes = session_.between_nodes();
+  if (!internals.optimizers.empty() && session_.size() > 1)
+    facts.sharding = describe(internals.optimizers.front()->sharding());
   if (internals.gpu && !internals.gpu->shared) facts.versions["nccl"] = nccl_version();
   return facts;
 }
