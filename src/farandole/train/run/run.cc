@@ -125,7 +125,9 @@ Run::Parts::Parts(Session& the_session, RunOptions the_options)
                 options.config.empty() ? "{}" : options.config,
                 "lower the learning rate, or set DistributedOptimizerOptions::clip_norm",
                 options.tensorboard,
-                options.prometheus};
+                options.prometheus,
+                options.model_flops,
+                options.peak_tflops};
   });
   auto& internals = session.internals();
   if (internals.recorded() != std::filesystem::absolute(of_state.run_dir)) {
