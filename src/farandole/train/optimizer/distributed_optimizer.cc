@@ -21,6 +21,7 @@
 #include "farandole/job/job_errors.h"
 #include "farandole/train/collectives_internals.h"
 #include "farandole/train/optimizer/bucket_optimizer.h"
+#include "farandole/train/optimizer/changes_by_hand.h"
 #include "farandole/train/optimizer/gradient_synchronizer.h"
 #include "farandole/train/optimizer/joining.h"
 #include "farandole/train/optimizer/loss_scaler.h"
@@ -167,7 +168,17 @@ struct DistributedOptimizer::Impl {
       if (std::exchange(fuses, false)) gradients->use(planner->plan());
       updates.emplace(inner, gradients->plan(), parameters.tensors, gradients->flat());
     }
+    changes.expect(parameters.tensors);
     follow_loss_scale();
+  }
+
+  // The second rank of a node says it, because the documentation lets one of them change parameters.
+  void warn_of_changes() {
+    if (!divided || sharing->node_rank() != 1 || !changes.are_repeated(parameters.tensors)) return;
+    log_warning(
+        "the program changes parameters between steps, and the ranks of a node share them: what depends on the "
+        "old value, such as mul_ and add_, is done once for each rank. Let one rank do it (distributed_optimizer.h), "
+        "or set DistributedOptimizerOptions::shard to off");
   }
 
   // Ranks that begin with different parameters are refused in the first step. They do not share them before.
@@ -293,6 +304,7 @@ struct DistributedOptimizer::Impl {
   // update. Each returns whether the parameters were updated.
   void step() {
     untrained->refuse_gradients();
+    warn_of_changes();
     skipped.reset();
     overflowed = false;
     if (joins_gradients()) {
@@ -348,6 +360,7 @@ struct DistributedOptimizer::Impl {
 
   void end_step() {
     updates->update_others();
+    changes.expect(parameters.tensors);
     if (scaler) scaler->stepped();
   }
 
@@ -521,11 +534,12 @@ struct DistributedOptimizer::Impl {
   std::optional<Joining> joining;
   std::optional<BucketPlanner> planner;
   std::optional<BucketOptimizer> updates;
-  NodeSharing* sharing =
-      nullptr;                // Set if the ranks of a node share parameters, or will after the first step.
-  bool divided = false;       // They do.
-  bool fuses = false;         // step() reduces and updates a bucket with one kernel.
-  std::string why_not;        // They do not share.
+  // Set if the ranks of a node share parameters, or will after the first step.
+  NodeSharing* sharing = nullptr;
+  bool divided = false;  // They do.
+  bool fuses = false;    // step() reduces and updates a bucket with one kernel.
+  std::string why_not;   // They do not share.
+  ChangesByHand changes;
   bool synchronized = false;  // Gradients are reduced and have not been used by a step.
   std::optional<NonFiniteGradient> skipped;
   std::optional<LossScaler> scaler;
