@@ -127,6 +127,7 @@ TEST_F(RefusedFit, NamesWhatDoesNotFit) {
       {[](auto& o) { o.device = "gpu"; }, "device cannot be 'gpu'; it is one of cpu, cuda, auto"},
       {[](auto& o) { o.precision = "half"; }, "precision cannot be 'half'"},
       {[](auto& o) { o.clip_norm = -1; }, "clip-norm cannot be negative"},
+      {[](auto& o) { o.peak_tflops = -1; }, "peak-tflops cannot be negative"},
       {[](auto& o) { o.on_nonfinite = "ignore"; }, "on-nonfinite cannot be 'ignore'"},
   };
   for (const auto& [change, message] : cases) EXPECT_THAT(refusal(change), testing::HasSubstr(message));

@@ -70,6 +70,7 @@ struct EstimatorOptions {
   double clip_norm = 0;               // Largest global 2-norm of the gradients; 0: no limit.
   // What a gradient that is not finite does: stop, skip (the step) or rollback.
   std::string on_nonfinite = "stop";
+  std::string shard = "auto";  // As DistributedOptimizerOptions::shard: auto, on or off.
   bool shuffle = true;
   std::string nan = "error";  // What a NaN in a feature does: error, skip (the row is left out), keep.
   std::uint64_t seed = 1;
@@ -89,6 +90,7 @@ struct EstimatorOptions {
   std::string run{};
   bool tensorboard = false;            // Also event files in the run's folder "tensorboard".
   std::filesystem::path prometheus{};  // Folder of the node exporter's textfiles; empty: none.
+  double peak_tflops = 0;              // Of a device, for MFU; 0: from a table of known cards.
   int verbose = 1;                     // 0: no output; 1: a line for each epoch.
 
   // For programs: more metrics by name. They are measured wherever metrics are.

@@ -35,6 +35,7 @@ struct LoopOptions {
   std::optional<double> bucket_mb = 25;   // In MiB; no value: measured in the first steps.
   std::string compression = "none";       // see fusion/compression.h
   std::string synchronize = "gradients";  // see distributed_optimizer_options.h
+  std::string shard = "auto";             // auto | on | off; see Shard
   std::int64_t check_replicas = 0;        // Steps between two checks; 0: never.
   std::string on_nonfinite = "stop";      // stop | skip | rollback
 
@@ -47,6 +48,7 @@ struct LoopOptions {
   bool shows_progress = true;
   bool tensorboard = false;          // Event files in RUN/tensorboard.
   std::filesystem::path prometheus;  // Folder of the node exporter's textfiles; empty: none.
+  double peak_tflops = 0;            // Of a device, for MFU; 0: from the table of known cards.
 };
 
 }  // namespace farandole

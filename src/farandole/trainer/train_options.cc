@@ -140,6 +140,7 @@ OptionParser train_option_parser(TrainOptions& o, const std::filesystem::path& p
       ("bucket-mb", bucket_size(o.bucket_mb), "size of a gradient bucket in MiB; auto: measured in the first steps")
       ("compression", value(o.compression), "of gradients: none, float16, bfloat16 or bfloat16:between-nodes")
       ("synchronize", value(o.synchronize), "gradients: averaged in each step. parameters:K or parameters:epoch: parameters are averaged every K steps or after each epoch")
+      ("shard", value(o.shard), "keep parameters and optimizer state once a node, and divide the update by its ranks: auto (if it is possible), on or off")
       ("stall-seconds", seconds(o.stall_seconds, "--stall-seconds"), "report a collective that lasts longer; 0: never. Default: 60")
       ("stall-abort", seconds(o.stall_abort, "--stall-abort"), "end the job with exit code 70 if a collective lasts longer and no rank works meanwhile; 0: never. Default: 1800");
   keep.add_options()
@@ -167,6 +168,7 @@ OptionParser train_option_parser(TrainOptions& o, const std::filesystem::path& p
       ("log-steps", value(o.log_steps), "number of steps between two lines of metrics.jsonl")
       ("tensorboard", po::bool_switch(&o.tensorboard), "also write the metrics to RUN/tensorboard, for TensorBoard")
       ("prometheus", po::value(&o.prometheus), "folder in which each rank also writes its metrics for the textfile collector of Prometheus's node exporter")
+      ("peak-tflops", value(o.peak_tflops), "most that one device (on CPUs: one rank) can do in the precision of the training, in 10^12 floating-point operations per second, for MFU; 0: from a table of known GPUs")
       ("sample", value(o.sample), "bytes of text to generate at the end (gpt)");
   // clang-format on
   parser.visible.add(what).add(how).add(where).add(keep);
@@ -213,12 +215,14 @@ void TrainOptions::check() const {
   not_negative(momentum, "momentum");
   not_negative(weight_decay, "weight-decay");
   not_negative(clip_norm, "clip-norm");
+  not_negative(peak_tflops, "peak-tflops");
   if (!(data.held_out > 0 && data.held_out < 1))
     throw UserError(fmt::format("--validation is {}; it must lie between 0 and 1", data.held_out));
   if (sample > 0 && model.name != "gpt")
     throw UserError("--sample needs --model gpt; no other model generates text");
   if (optimizer != "sgd" && optimizer != "rmsprop" && momentum > 0)
     throw UserError("--momentum cannot be used with --optimizer " + optimizer + "; use sgd or rmsprop");
+  parse_shard(shard);
   const bool compresses = parse_compression(compression).of_ranks();
   if (parse_synchronization(synchronize).of_parameters() &&
       parse_compression(compression).kind != Compression::Kind::none)

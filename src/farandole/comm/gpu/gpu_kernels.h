@@ -9,6 +9,7 @@
 #include "farandole/base/dtype.h"
 #include "farandole/comm/gpu/gpu_runtime.h"
 #include "farandole/comm/gpu/kernel_jobs.h"
+#include "farandole/comm/kernels/update.h"
 
 namespace farandole {
 
@@ -22,9 +23,10 @@ class GpuKernels {
 
   // All functions queue at most one launch on the stream and return.
 
-  // Writes the table of the copies into `host`, copies it to `device`, and copies the pieces. Each of both
-  // tables has room for `pieces`. `host` is pinned. Do not change it until the stream has executed this copy.
-  void copy(std::span<const CopyPiece> pieces, CopyPiece* host, CopyPiece* device, CUstream_st* stream) const;
+  // Sets the pieces' first parts, and returns how many parts there are.
+  static std::uint64_t number_parts(std::span<CopyPiece> pieces);
+  // Copies the pieces of a table that is in memory of the device. Does nothing without parts.
+  void copy(const BatchedCopy& table, std::uint64_t parts, CUstream_st* stream) const;
   // Sets the pieces' first parts and copies them.
   void copy(PeerCopy pieces, CUstream_st* stream) const;
   // Lowers *first to the number of the first element that is not finite, and sets *found to 1 if there is
@@ -33,13 +35,20 @@ class GpuKernels {
                       CUstream_st* stream) const;
   // Does nothing without elements.
   void reduce(const PeerReduction& job, CUstream_st* stream) const;
+  // As update() in comm/kernels/update.h, with the same bits except those of NaNs, for at most `most_peers`
+  // gradients. If `scale` is not null, the gradient is multiplied by it in the place of gradient_scale. If
+  // `leave_out` is not null and is 1, nothing is changed. Both are in memory of the device and are known when
+  // the stream gets there. All buffers are aligned to their elements.
+  void update(const UpdateRule& rule, const UpdateSlice& slice, const double* scale, const float* leave_out,
+              CUstream_st* stream) const;
 
  private:
   void load() const;
   void launch(const void* kernel, std::uint64_t blocks, const void* argument, CUstream_st* stream) const;
 
   const std::shared_ptr<const GpuRuntime> runtime_;
-  const void *copy_ = nullptr, *copy_from_peers_ = nullptr, *scan_ = nullptr, *reduce_ = nullptr;
+  const void *copy_ = nullptr, *copy_from_peers_ = nullptr, *scan_ = nullptr, *reduce_ = nullptr,
+             *update_float32_ = nullptr, *update_float64_ = nullptr;
 };
 
 }  // namespace farandole

@@ -3,6 +3,7 @@
 
 #include "farandole/comm/kernels/kernel_set.h"
 #include "farandole/comm/kernels/vector_kernels.h"
+#include "farandole/comm/kernels/vector_updates.h"
 
 namespace farandole {
 namespace {
@@ -21,6 +22,6 @@ struct Avx512 {
 
 }  // namespace
 
-constinit const KernelSet avx512_kernels = make_kernel_set<Avx512>("AVX-512");
+constinit const KernelSet avx512_kernels = make_kernels<Avx512>("AVX-512");
 
 }  // namespace farandole

@@ -8,6 +8,8 @@
 #include <span>
 
 #include "farandole/base/dtype.h"
+#include "farandole/comm/kernels/update.h"
+#include "farandole/comm/kernels/update_rules.h"
 
 namespace farandole {
 
@@ -20,9 +22,26 @@ using ConvertKernel = void (*)(const std::byte* in, std::byte* out, std::size_t 
 // values[i] = bfloat16(values[i]) + narrowed[i]; see comm/kernels/kernels.h.
 using AddNarrowedKernel = void (*)(const std::byte* narrowed, std::byte* values, std::size_t count);
 
+// See comm/kernels/update.h. `reduced` may be null.
+struct UpdateBuffers {
+  std::byte* parameter;
+  std::byte* state[update_fields];
+  const std::byte* const* gradients;
+  std::size_t gradients_count;
+  std::byte* reduced;
+  std::size_t count;
+};
+template <class T>
+using UpdateKernel = void (*)(const UpdateTerms<T>& terms, const UpdateBuffers& buffers);
+
+// The terms of the rule for this slice; T is its type.
+template <class T>
+UpdateTerms<T> terms_of(const UpdateRule& rule, const UpdateSlice& slice);
+
 struct KernelSet {
   static constexpr std::size_t dtypes = std::size(all_dtypes);  // indexed by DType
   static constexpr std::size_t ops = 5;                         // indexed by ReduceOp
+  static constexpr std::size_t rules = 4;                       // indexed by UpdateRule::Kind
 
   const char* instructions = "";
   ReduceKernel reduce[dtypes][ops] = {};  // null if check_reduction() throws
@@ -31,6 +50,8 @@ struct KernelSet {
   ConvertKernel from_float16 = nullptr;
   ConvertKernel from_bfloat16 = nullptr;
   AddNarrowedKernel add_bfloat16 = nullptr;
+  UpdateKernel<float> update_float32[rules] = {};
+  UpdateKernel<double> update_float64[rules] = {};
 };
 
 // The sets that this processor can run, best first. The last one is portable.

@@ -1,6 +1,7 @@
 // The kernels for every processor. They use vectors of 128 bits, as SSE2 and NEON do.
 #include "farandole/comm/kernels/kernel_set.h"
 #include "farandole/comm/kernels/vector_kernels.h"
+#include "farandole/comm/kernels/vector_updates.h"
 
 namespace farandole {
 namespace {
@@ -34,6 +35,6 @@ struct Portable {
 
 }  // namespace
 
-constinit const KernelSet portable_kernels = make_kernel_set<Portable>("128-bit vectors");
+constinit const KernelSet portable_kernels = make_kernels<Portable>("128-bit vectors");
 
 }  // namespace farandole

@@ -1,14 +1,17 @@
 // Updates the parameters of whole buckets.
 // Thread safety: call from the training thread only.
 //
-// Parameters, and the state that SGD, Adam and AdamW keep for them, have the same layout as the gradients:
-// one flat tensor per bucket. The parameters and the tensors in torch::optim's state are views of it. One
-// call of a fused kernel updates a bucket, or a run of its slots if slots differ in options or number of
-// updates, or have no gradient. torch::optim still owns options, counters and state: users, broadcasts and
+// Parameters, and the state that SGD, Adam, AdamW and RMSprop keep for them, have the same layout as the
+// gradients: one flat tensor per bucket. The parameters and the tensors in torch::optim's state are views of
+// it. One call of a fused kernel updates a bucket, or a run of its slots if slots differ in options or number
+// of updates, or have no gradient. torch::optim still owns options, counters and state: users, broadcasts and
 // checkpoints read valid values there, and values that they replace are used in the next update.
+//
+// If the ranks of a node share this memory, each rank updates only its part of each bucket. Whatever users
+// have replaced is moved into place before (prepare()), by every rank, since all have the same values.
 #pragma once
 
-#include <cstdint>
+#include <array>
 #include <memory>
 #include <optional>
 #include <span>
@@ -18,6 +21,9 @@
 #include <vector>
 
 #include "farandole/base/bucket_plan.h"
+#include "farandole/comm/kernels/update.h"
+#include "farandole/comm/node_sharing.h"
+#include "farandole/train/replica_hashes.h"
 
 namespace farandole {
 
@@ -26,14 +32,22 @@ using GradientFactor = std::variant<double, torch::Tensor>;
 void multiply(torch::Tensor& gradients, const GradientFactor& factor);
 
 class FusedRule;
+struct FlatRun;
+struct HostGradients;
+using StateFields = std::array<torch::Tensor, update_fields>;  // undefined where a rule has no such field
 
 class BucketOptimizer {
  public:
   // `parameters` are in the order of the plan's tensors. `gradients` are indexed by bucket and have its
   // layout. `optimizer` and `plan` must outlive this object. When it is destroyed, the parameters keep their
   // values and the flat memory.
+  // With `sharing`, which must outlive this object, the ranks of the node share parameters and state; those
+  // of local rank 0 are kept. A fused kernel must be able to update all parameters.
+  // Throws: with `sharing`, as NodeSharing::map().
+  // Collective: with `sharing`, every rank of the node must call this in the same order.
   BucketOptimizer(torch::optim::Optimizer& optimizer, const BucketPlan& plan,
-                  std::vector<torch::Tensor> parameters, std::vector<torch::Tensor> gradients);
+                  std::vector<torch::Tensor> parameters, std::vector<torch::Tensor> gradients,
+                  NodeSharing* sharing = nullptr);
   ~BucketOptimizer();
 
   // Multiplies all gradients of the bucket by `factor`. Then updates the parameters of the bucket that a
@@ -42,6 +56,19 @@ class BucketOptimizer {
   // counted in any case.
   void update(std::size_t bucket, const GradientFactor& factor = 1.0,
               const std::optional<torch::Tensor>& leave_out = std::nullopt);
+  // Reduces the gradients of all ranks, which are in the layout of the bucket, and updates, both in one pass
+  // over this rank's part of the bucket. The sum is not stored. Only with sharing.
+  void update_from(std::size_t bucket, std::span<const std::byte* const> gradients_by_rank, bool average);
+  // With sharing, call this in each step before any rank updates.
+  // Collective: every rank of the node must call this in the same order.
+  void prepare();
+  // From now on, this rank has parameters and state of its own, and updates all of them. No rank of the node
+  // may change them while others call this.
+  void stop_sharing();
+  std::size_t shared_bytes() const;  // Parameters and state that the ranks of the node share.
+  // Hashes of the memory in which parameters belong; each rank of the node computes some. Only with sharing.
+  // Collective: every rank of the node must call this in the same order.
+  KnownHashes hash_places();
   bool has_others() const { return others_; }
   // Updates all other parameters with the optimizer's own step(), which must not change parameters
   // that are already updated.
@@ -52,29 +79,36 @@ class BucketOptimizer {
  private:
   struct Slot {
     std::optional<std::size_t> group{};  // Group in the optimizer; no value: not for a fused kernel.
-    std::vector<torch::Tensor> state;    // Views of the flat state.
+    StateFields state{};                 // Views of the flat state.
+    bool has_state = false;              // They have been used. Only with sharing.
   };
   struct Run;
 
   void find_groups();
-  const torch::optim::OptimizerOptions& options_of(std::size_t group) const;
+  void find_changed_groups();
+  std::vector<torch::Tensor> share_flat();
+  void share_state();
+  void update_part(std::size_t bucket, const HostGradients& gradients);
+  FlatRun piece_of(std::size_t bucket, std::size_t first, std::size_t end) const;
+  UpdateRule rule_of(std::size_t group) const;
   void move_into_place(std::size_t tensor);
   std::vector<Run> runs(std::size_t bucket);
-  std::span<const torch::Tensor> places(std::size_t bucket, const BucketSlot& slot);
-  std::optional<torch::Tensor> scale_for(std::size_t bucket, const GradientFactor& factor);
+  StateFields places(std::size_t bucket, const BucketSlot& slot, const UpdateRule& rule);
 
   torch::optim::Optimizer& optimizer_;
   const BucketPlan& plan_;
   std::unique_ptr<FusedRule> rule_;
+  NodeSharing* sharing_;
+  std::shared_ptr<NodeBlocks> hashes_;               // See hash_places().
+  std::vector<std::shared_ptr<NodeBlocks>> shared_;  // Of the parameters, and of each field of the state.
   // Indexed by tensor; places_ are views of the flat parameters.
   std::vector<torch::Tensor> parameters_, places_;
   std::vector<torch::Tensor> gradients_;  // Indexed by bucket; flat, as are the next two.
   std::vector<torch::Tensor> flat_parameters_;
-  // Indexed by bucket and field; created when first needed.
-  std::vector<std::vector<torch::Tensor>> flat_state_;
-  std::vector<Slot> slots_;    // Indexed by tensor.
-  std::size_t in_groups_ = 0;  // Number of parameters of all groups at the last check.
-  bool others_ = false;        // Some parameters are not for a fused kernel.
+  std::vector<StateFields> flat_state_;  // Indexed by bucket; created when first needed.
+  std::vector<Slot> slots_;              // Indexed by tensor.
+  std::size_t in_groups_ = 0;            // Number of parameters of all groups at the last check.
+  bool others_ = false;                  // Some parameters are not for a fused kernel.
 };
 
 }  // namespace farandole

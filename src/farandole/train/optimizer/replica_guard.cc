@@ -61,7 +61,7 @@ void ReplicaGuard::compare_end(Communicator& ranks) const {
   int changed = version() != version_ ? 1 : 0;
   ranks.allreduce(CollectiveRegistry::training_end, &changed, 1, DType::int32, ReduceOp::max);
   if (changed != 0) return;
-  const auto differences = find_disagreements(ranks, "parameters at the end", hashes_of(named_));
+  const auto differences = find_disagreements(ranks, "parameters at the end", hashes_of(named_, hash_()));
   if (differences.empty()) return;
   constexpr std::size_t most = 8;
   double distance = 0;
