@@ -75,7 +75,7 @@ def forward(self, x):
   net.save("mnist.pt");
 }
 
-// As torch.export writes a flattening, a linear layer and log_softmax on bytes, which are the same in
+// As torch.export writes a linear layer and log_softmax on bytes, which are the same in
 // training and evaluation.
 void export_program(const std::string& file) {
   const auto weight = torch::empty({10, 784}).uniform_(-1.0 / 784, 1.0 / 784).requires_grad_();
@@ -85,8 +85,10 @@ void export_program(const std::string& file) {
       "nodes": [
         {"target": "torch.ops.aten.flatten.using_ints", "outputs": [{"as_tensor": {"name": "flat"}}],
          "inputs": [{"name": "self", "arg": {"as_tensor": {"name": "x"}}}, {"name": "start_dim", "arg": {"as_int": 1}}]},
+        {"target": "torch.ops.aten.div.Tensor", "outputs": [{"as_tensor": {"name": "div"}}],
+         "inputs": [{"name": "self", "arg": {"as_tensor": {"name": "flat"}}}, {"name": "other", "arg": {"as_int": 255}}]},
         {"target": "torch.ops.aten.linear.default", "outputs": [{"as_tensor": {"name": "linear"}}],
-         "inputs": [{"name": "input", "arg": {"as_tensor": {"name": "flat"}}}, {"name": "weight", "arg": {"as_tensor": {"name": "p_weight"}}}]},
+         "inputs": [{"name": "input", "arg": {"as_tensor": {"name": "div"}}}, {"name": "weight", "arg": {"as_tensor": {"name": "p_weight"}}}]},
         {"target": "torch.ops.aten.log_softmax.int", "outputs": [{"as_tensor": {"name": "y"}}],
          "inputs": [{"name": "self", "arg": {"as_tensor": {"name": "linear"}}}, {"name": "dim", "arg": {"as_int": 1}}]}],
       "tensor_values": {"x": {"dtype": 7, "sizes": [{"as_expr": {"expr_str": "s0", "hint": {"as_int": 2}}}, {"as_int": 28}, {"as_int": 28}],
