@@ -3,11 +3,7 @@
 source "$FARANDOLE_SOURCE/tests/estimator/models.sh"
 source "$FARANDOLE_SOURCE/tests/wheel_python.sh"
 wheel_python "$work/stand-ins" || { echo "skipped: PyTorch cannot be imported from the wheel in .deps"; exit 77; }
-# torch.export imports these, and calls nothing of them.
-mkdir modules
-/usr/bin/python3 -c 'import filelock' 2>/dev/null || echo 'FileLock = BaseFileLock = Timeout = Exception' >modules/filelock.py
-/usr/bin/python3 -c 'import networkx' 2>/dev/null || echo 'DiGraph = object' >modules/networkx.py
-export PYTHONPATH=$PYTHONPATH:$work/modules:$FARANDOLE_SOURCE/tests/estimator/exported PYTHONDONTWRITEBYTECODE=1
+export PYTHONPATH=$PYTHONPATH:$FARANDOLE_SOURCE/tests/estimator/exported PYTHONDONTWRITEBYTECODE=1
 python() { timeout 600 /usr/bin/python3 -W ignore "$FARANDOLE_SOURCE/tests/estimator/exported/torch_export.py" "$@" 2>err; }
 python export || fail "export"
 names=(*-held.h5)
