@@ -16,8 +16,8 @@ class ChangesByHand {
     versions_.clear();
     for (const auto& parameter : parameters) versions_.push_back(parameter._version());
   }
-  // Call this when a step begins. Returns true once: when the program has changed parameters before two steps.
-  // Before one step it may have loaded them.
+  // Call this when a step begins. Returns true once: when the program has changed parameters before two
+  // steps. Before one step it may have loaded them.
   bool are_repeated(const std::vector<torch::Tensor>& parameters) {
     bool changed = false;
     for (std::size_t i = 0; i < versions_.size(); ++i) changed |= parameters[i]._version() != versions_[i];

@@ -16,6 +16,6 @@ namespace farandole {
 // (contexts of CUDA, NCCL, and other processes on this GPU), and their sum, peak. Empty if LibTorch's
 // allocator does not tell.
 std::vector<std::pair<std::string, double>> gpu_memory_by_owner_mib(int device, const TrackedState& tracked,
-                                                           std::size_t gradient_bytes);
+                                                                    std::size_t gradient_bytes);
 
 }  // namespace farandole
