@@ -36,7 +36,7 @@ double parameter_bytes(const TrackedState& tracked) {
 }  // namespace
 
 std::vector<std::pair<std::string, double>> gpu_memory_by_owner_mib(int device, const TrackedState& tracked,
-                                                           std::size_t gradient_bytes) {
+                                                                    std::size_t gradient_bytes) {
   const auto facts = ask_allocator(static_cast<c10::DeviceIndex>(device));
   if (!facts) return {};
   constexpr auto all_pools = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
