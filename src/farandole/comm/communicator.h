@@ -19,6 +19,8 @@
 
 namespace farandole {
 
+class NodeSharing;  // comm/node_sharing.h
+
 // Zeroed memory with 64-byte alignment. If possible, the communicator reduces it without a copy.
 using Buffer = std::unique_ptr<std::byte[], std::function<void(std::byte*)>>;
 // Memory that only this process can use.
@@ -91,6 +93,8 @@ class Communicator {
   virtual Buffer allocate(std::size_t bytes) = 0;
   // nullptr if the transport has no non-blocking allreduce.
   virtual NonblockingAllreduce* nonblocking_allreduce() { return nullptr; }
+  // nullptr if the ranks of a node cannot share memory, or if no node has two ranks; the same on all ranks.
+  virtual NodeSharing* node_sharing() { return nullptr; }
 
   // If another thread, a servant, calls the collectives for the thread that made this object: whether the
   // servant has work, and whether that thread waits for it. Call this before the servant begins, and

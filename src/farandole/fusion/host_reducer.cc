@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "farandole/base/dtype.h"
+#include "farandole/comm/kernels/kernels.h"
 
 namespace farandole {
 
@@ -12,7 +13,8 @@ HostReducer::HostReducer(Communicator& communicator, BucketPlan the_plan, Reduce
     : GradientReducer(std::move(the_plan), the_timeline, std::move(options.stop_requested)),
       communicator_(communicator),
       op_(op),
-      finds_nonfinite_(options.finds_nonfinite) {
+      finds_nonfinite_(options.finds_nonfinite),
+      sharing_(options.sharing) {
   if (options.compressed) compressor_.emplace(*options.compressed);
   for (const auto& bucket : plan().buckets) memory_.push_back(communicator_.allocate(bucket.bytes()));
   auto* const nonblocking = communicator_.nonblocking_allreduce();
@@ -29,6 +31,7 @@ std::byte* HostReducer::payload(std::size_t b) const {
 }
 
 std::byte* HostReducer::flags(std::size_t b) const {
+  if (borrowed_ == b) return const_cast<std::byte*>(flags_of_ranks_.data());
   const auto& bucket = plan().buckets[b];
   return payload(b) + bucket.payload * size_of(bucket.dtype);
 }
@@ -48,7 +51,7 @@ void HostReducer::set_zero(std::size_t tensor) {
 }
 
 void HostReducer::push(std::size_t) {
-  queue_->push();
+  if (sharing_ == nullptr) queue_->push();
 }
 
 void HostReducer::start(std::size_t b) {
@@ -67,9 +70,33 @@ void HostReducer::reduce(std::size_t b) {
 }
 
 void HostReducer::await(std::size_t b) {
-  queue_->await(b + 1);
+  if (left_to_caller_) {
+    borrow(b);
+  } else {
+    if (sharing_ != nullptr) queue_->push();
+    queue_->await(b + 1);
+  }
   learn_presence(b);
   if (finds_nonfinite_) look_for_nonfinite(b);
+}
+
+// Other ranks still read the flags behind this rank's payload, so the sums lie elsewhere.
+void HostReducer::borrow(std::size_t b) {
+  if (borrowed_) sharing_->give_back();
+  borrowed_.reset();
+  const auto& bucket = plan().buckets[b];
+  started(b, bucket.bytes());
+  {
+    const Span span(timeline(), Category::wait, "wait for gradients");
+    buckets_of_ranks_ = sharing_->borrow(name(b), payload(b), bucket.count(), bucket.dtype, op_);
+  }
+  const std::size_t element = size_of(bucket.dtype), behind = bucket.payload * element;
+  std::vector<const std::byte*> by_rank;
+  for (const auto* const memory : buckets_of_ranks_) by_rank.push_back(memory + behind);
+  flags_of_ranks_.resize((bucket.count() - bucket.payload) * element);
+  std::byte* const sums = flags_of_ranks_.data();
+  farandole::reduce(by_rank, {&sums, 1}, bucket.count() - bucket.payload, bucket.dtype, op_);
+  borrowed_ = b;
 }
 
 // Only compression makes infinities of numbers that are far from the largest ones.
@@ -86,8 +113,11 @@ void HostReducer::look_for_nonfinite(std::size_t b) {
 }
 
 void HostReducer::end_step() {
+  if (borrowed_) sharing_->give_back();
   queue_->restart();
   if (!plan().buckets.empty()) stopping_ = asks_for_stop(flags(plan().buckets.size() - 1));
+  borrowed_.reset();
+  left_to_caller_ = false;
 }
 
 }  // namespace farandole

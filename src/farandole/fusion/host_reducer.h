@@ -10,6 +10,7 @@
 
 #include "farandole/base/bucket_plan.h"
 #include "farandole/comm/communicator.h"
+#include "farandole/comm/node_sharing.h"
 #include "farandole/fusion/gradient_reducer.h"
 #include "farandole/fusion/half_compressor.h"
 #include "farandole/fusion/reduction_queue.h"
@@ -28,6 +29,9 @@ struct HostReducerOptions {
   // False saves reading each gradient once more; first_nonfinite() and first_nonfinite_here()
   // are then unknown.
   bool finds_nonfinite = true;
+  // The communicator's, if finish() may leave the reduction to its caller (leave_to_caller()). Then no bucket is
+  // reduced before finish(). Not with compression or a thread.
+  NodeSharing* sharing = nullptr;
 };
 
 // What reductions make infinite: with compression, first_nonfinite() finds it in the same step. Sums that
@@ -47,6 +51,13 @@ class HostReducer final : public GradientReducer {
   // Thread safety: any thread may call this at any time.
   void mark_ready(std::size_t tensor) override;
 
+  // The next finish() reduces nothing. Instead, `reduced` is called for each bucket when all ranks have filled it
+  // and have come to finish(), and may read buckets_of_ranks() until it returns. Afterwards all ranks must come to a
+  // meet() before they change gradients. Flags are known as after a reduction.
+  void leave_to_caller() { left_to_caller_ = true; }
+  // The memory of the bucket on all ranks, by rank.
+  std::span<const std::byte* const> buckets_of_ranks() const { return buckets_of_ranks_; }
+
  private:
   std::byte* payload(std::size_t bucket) const override;
   std::byte* flags(std::size_t bucket) const override;
@@ -56,12 +67,19 @@ class HostReducer final : public GradientReducer {
   void end_step() override;
   void start(std::size_t bucket);
   void reduce(std::size_t bucket);
+  void borrow(std::size_t bucket);
   void look_for_nonfinite(std::size_t bucket);
 
   Communicator& communicator_;
   const ReduceOp op_;
   const bool finds_nonfinite_;
   std::optional<HalfCompressor> compressor_;
+  NodeSharing* const sharing_;
+  bool left_to_caller_ = false;
+  std::span<const std::byte* const> buckets_of_ranks_;
+  // The flags of all ranks together, of a bucket that is left to the caller; empty for other buckets.
+  std::vector<std::byte> flags_of_ranks_;
+  std::optional<std::size_t> borrowed_;    // the bucket to which they belong
   std::vector<Buffer> memory_;             // by bucket
   std::unique_ptr<ReductionQueue> queue_;  // uses all members above, so it is destroyed first
 };

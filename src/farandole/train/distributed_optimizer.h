@@ -97,6 +97,10 @@ class DistributedOptimizer {
   // Returns the result of DistributedOptimizerOptions::tune when it is known; the same on all ranks.
   std::optional<TunedPlan> tuned() const;
 
+  // Says whether parameters and state are divided; the same on all ranks, except for the bytes. If ranks begin with
+  // different parameters, they are divided only after the first step, which compares them.
+  Sharding sharding() const;
+
   // Norm of all gradients in the last step, before clipping; NaN without clip_norm. Waits for a GPU.
   double gradient_norm() const;
   // Size of all buckets, without sparse gradients.

@@ -43,6 +43,14 @@ struct LossScaling {
   std::int64_t growth_interval = 2000;  // The factor doubles after this number of steps without an overflow.
 };
 
+// Whether the ranks of a node keep parameters and the optimizer's state once, in memory that they share, and each of
+// them updates only its part. The results are the same. `automatic` does it where it is possible and `required`
+// refuses what makes it impossible; see DistributedOptimizer::sharding().
+enum class Shard { automatic, off, required };
+// Parses "auto", "off" or "on".
+// Throws: UserError if the text is none of these.
+Shard parse_shard(std::string_view text);
+
 struct DistributedOptimizerOptions {
   // Number of backward calls whose gradients are added, as in PyTorch, before they are reduced
   // and step() is called.
@@ -67,6 +75,7 @@ struct DistributedOptimizerOptions {
   OnNonFinite on_nonfinite = OnNonFinite::stop;
   // Not with averaged parameters or a closure.
   std::optional<LossScaling> loss_scaling{};
+  Shard shard = Shard::automatic;
   // Called in each step, possibly on another thread; see DistributedOptimizer::stopping().
   std::function<bool()> stop_requested{};
 };
@@ -83,6 +92,15 @@ class NonFiniteGradient : public Error {
  private:
   std::string parameter_;
   std::vector<int> ranks_;
+};
+
+// What became of DistributedOptimizerOptions::shard.
+struct Sharding {
+  bool divided = false;  // Parameters and state are shared and updated in parts.
+  std::string why_not;   // If they are not divided; empty if the options say so.
+  int ranks = 1;         // That share them on the node of this rank.
+  // On this node: parameters and state now, and what they would need if each rank had its own.
+  std::size_t bytes = 0, bytes_undivided = 0;
 };
 
 struct TunedPlan {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "farandole/comm/kernels/kernels.h"
+#include "farandole/comm/shm/memory_blocks.h"
 
 namespace farandole {
 namespace {
@@ -113,6 +114,19 @@ HierarchicalCommunicator::~HierarchicalCommunicator() = default;
 
 Buffer HierarchicalCommunicator::allocate(std::size_t bytes) {
   return parts_.node != nullptr ? parts_.node->allocate(bytes) : private_memory(bytes);
+}
+
+std::shared_ptr<NodeBlocks> HierarchicalCommunicator::map(std::span<const std::size_t> bytes) {
+  return parts_.node != nullptr ? parts_.node->map(bytes) : blocks_of_one(bytes);
+}
+
+void HierarchicalCommunicator::meet(std::string_view name) {
+  if (parts_.node != nullptr) parts_.node->meet(name);
+}
+
+std::span<const std::byte* const> HierarchicalCommunicator::borrow(std::string_view, const void*, std::size_t,
+                                                                   DType, ReduceOp) {
+  throw Error("ranks of several nodes cannot read each other's data");
 }
 
 // If the ranks' calls differ, a rank learns this from its node or from a leader group. It tells the other

@@ -10,6 +10,7 @@
 #include "farandole/comm/communicator.h"
 #include "farandole/comm/mpi/mpi_communicator.h"
 #include "farandole/comm/net/leader_group.h"
+#include "farandole/comm/node_sharing.h"
 #include "farandole/comm/shm/shared_memory_communicator.h"
 
 namespace farandole {
@@ -39,7 +40,7 @@ struct LeaderPlan {
   std::vector<int> local;                 // by rank in the group
 };
 
-class HierarchicalCommunicator : public Communicator, public NonblockingAllreduce {
+class HierarchicalCommunicator : public Communicator, public NonblockingAllreduce, public NodeSharing {
  public:
   struct Parts {
     // All ranks. Compares calls that differ, and does what is no allreduce. Checks no signatures.
@@ -69,6 +70,17 @@ class HierarchicalCommunicator : public Communicator, public NonblockingAllreduc
   // Memory that the ranks of the node share.
   Buffer allocate(std::size_t bytes) override;
   NonblockingAllreduce* nonblocking_allreduce() override { return this; }
+  NodeSharing* node_sharing() override { return plan_.node_count() < size ? this : nullptr; }
+
+  int node_rank() const override { return own_local_; }
+  int node_size() const override { return local_size(); }
+  bool is_whole() const override { return false; }
+  // A rank that is alone on its node shares with nobody.
+  std::shared_ptr<NodeBlocks> map(std::span<const std::size_t> bytes) override;
+  void meet(std::string_view name) override;
+  std::span<const std::byte* const> borrow(std::string_view name, const void* data, std::size_t count, DType dtype,
+                                           ReduceOp op) override;
+  void give_back() override {}
 
   void start(std::string_view name, void* data, std::size_t count, DType dtype, ReduceOp op) override;
   bool test() override;

@@ -66,36 +66,43 @@ ArenaMapping::~ArenaMapping() {
   ::munmap(data_, bytes_);
 }
 
-std::unique_ptr<ArenaMapping> map_peer(const ArenaAddress& address) {
+OwnedDescriptor create_memory(std::size_t bytes, std::uint64_t& token) {
+  check_file_size_limit(bytes);
+  OwnedDescriptor memory(::memfd_create("farandole", MFD_CLOEXEC));
+  if (memory.get() < 0) throw Error(fmt::format("memfd_create failed: {}", std::strerror(errno)));
+  if (::ftruncate(memory.get(), static_cast<off_t>(bytes)) != 0)
+    throw Error(
+        fmt::format("shared memory of {} GiB cannot be created: {}", bytes >> 30, std::strerror(errno)));
+  std::random_device random;
+  token = (std::uint64_t{random()} << 32) | random() | 1u;
+  if (::pwrite(memory.get(), &token, sizeof token, 0) != sizeof token)
+    throw Error(fmt::format("shared memory cannot be written: {}", std::strerror(errno)));
+  return memory;
+}
+
+OwnedDescriptor open_peer(const ArenaAddress& address) {
   const auto path = fmt::format("/proc/{}/fd/{}", address.pid, address.fd);
-  const OwnedDescriptor memory(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+  OwnedDescriptor memory(::open(path.c_str(), O_RDWR | O_CLOEXEC));
   if (memory.get() < 0) throw Error(fmt::format("{} cannot be opened: {}", path, std::strerror(errno)));
   std::uint64_t token = 0;
   if (::pread(memory.get(), &token, sizeof token, 0) != sizeof token || token != address.token)
     throw Error(path + " belongs to another process; the ranks may be in separate PID namespaces");
-  return std::make_unique<ArenaMapping>(memory.get(), address.bytes);
+  return memory;
+}
+
+std::unique_ptr<ArenaMapping> map_peer(const ArenaAddress& address) {
+  return std::make_unique<ArenaMapping>(open_peer(address).get(), address.bytes);
 }
 
 std::shared_ptr<SharedArena> SharedArena::create(std::size_t bytes, std::size_t reserved) {
-  check_file_size_limit(bytes);
-  OwnedDescriptor memory(::memfd_create("farandole", MFD_CLOEXEC));
-  if (memory.get() < 0) throw Error(fmt::format("memfd_create failed: {}", std::strerror(errno)));
-  return std::shared_ptr<SharedArena>(new SharedArena(std::move(memory), round_up(bytes, huge_page_bytes),
-                                                      round_up(reserved, huge_page_bytes)));
+  return std::shared_ptr<SharedArena>(
+      new SharedArena(round_up(bytes, huge_page_bytes), round_up(reserved, huge_page_bytes)));
 }
 
-SharedArena::SharedArena(OwnedDescriptor memory, std::size_t bytes, std::size_t reserved)
-    : memory_(std::move(memory)) {
-  if (::ftruncate(memory_.get(), static_cast<off_t>(bytes)) != 0)
-    throw Error(
-        fmt::format("shared memory of {} GiB cannot be created: {}", bytes >> 30, std::strerror(errno)));
-  mapping_ = std::make_unique<ArenaMapping>(memory_.get(), bytes);
+SharedArena::SharedArena(std::size_t bytes, std::size_t reserved)
+    : memory_(create_memory(bytes, token_)), mapping_(std::make_unique<ArenaMapping>(memory_.get(), bytes)) {
   used_[0] = reserved;
   used_[bytes] = 0;
-  std::random_device random;
-  token_ = (std::uint64_t{random()} << 32) | random() | 1u;
-  if (::pwrite(memory_.get(), &token_, sizeof token_, 0) != sizeof token_)
-    throw Error(fmt::format("shared memory cannot be written: {}", std::strerror(errno)));
 }
 
 ArenaAddress SharedArena::address() const {

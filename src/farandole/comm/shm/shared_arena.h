@@ -44,7 +44,11 @@ class ArenaMapping {
   std::size_t bytes_ = 0;
 };
 
-// Throws: Error if the arena cannot be opened or does not match the address.
+// Creates zeroed memory without a name, whose first bytes are a random token.
+// Throws: Error if this fails.
+OwnedDescriptor create_memory(std::size_t bytes, std::uint64_t& token);
+// Throws: Error if the memory cannot be opened or does not match the address.
+OwnedDescriptor open_peer(const ArenaAddress& address);
 std::unique_ptr<ArenaMapping> map_peer(const ArenaAddress& address);
 
 // The owner's side. The owner touches its pages first, so they are allocated on its NUMA node.
@@ -67,11 +71,11 @@ class SharedArena : public std::enable_shared_from_this<SharedArena> {
   std::optional<std::size_t> offset_of(const void* data, std::size_t bytes) const;
 
  private:
-  SharedArena(OwnedDescriptor memory, std::size_t bytes, std::size_t reserved);
+  SharedArena(std::size_t bytes, std::size_t reserved);
   void release(std::size_t offset);
 
-  OwnedDescriptor memory_;
   std::uint64_t token_ = 0;
+  OwnedDescriptor memory_;
   std::unique_ptr<ArenaMapping> mapping_;
   std::mutex mutex_;
   std::map<std::size_t, std::size_t> used_;  // bytes by offset, in pages

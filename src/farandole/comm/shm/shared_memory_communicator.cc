@@ -14,11 +14,13 @@
 #include "farandole/base/clock.h"
 #include "farandole/base/error.h"
 #include "farandole/comm/kernels/kernels.h"
+#include "farandole/comm/shm/memory_blocks.h"
 
 namespace farandole {
 namespace {
 
 constexpr std::size_t line_offset = 64;  // the arena's token comes first
+constexpr std::size_t meeting_offset = 128;
 constexpr std::size_t calls_offset = 4096;
 constexpr std::size_t staging_offset = 8192;
 constexpr std::size_t piece_bytes = std::size_t{256} << 10;  // size of a staging area
@@ -28,15 +30,17 @@ constexpr std::size_t staged_bytes = 1024;
 constexpr int ranks_that_slice = 4;
 constexpr std::size_t sliced_bytes = std::size_t{16} << 10;
 
-// Elements [first, last) of `part` of `parts`; parts begin at cache lines.
-std::pair<std::size_t, std::size_t> slice(std::size_t count, std::size_t element_bytes, int part, int parts) {
+constexpr auto slice = NodeSharing::node_part;
+
+}  // namespace
+
+std::pair<std::size_t, std::size_t> NodeSharing::node_part(std::size_t count, std::size_t element_bytes, int part,
+                                                           int parts) {
   const std::size_t line = 64 / element_bytes;
   const std::size_t step = (count / static_cast<std::size_t>(parts) + line) / line * line;
   const auto cut = [&](int i) { return std::min(count, step * static_cast<std::size_t>(i)); };
   return {cut(part), cut(part + 1)};
 }
-
-}  // namespace
 
 SharedMemoryCommunicator::SharedMemoryCommunicator(Communicator& bootstrap, SharedMemoryOptions options)
     : Communicator(bootstrap.rank, bootstrap.size),
@@ -47,17 +51,21 @@ SharedMemoryCommunicator::SharedMemoryCommunicator(Communicator& bootstrap, Shar
     world_ranks_.resize(places_.size());
     std::iota(world_ranks_.begin(), world_ranks_.end(), 0);
   }
-  std::vector<ArrivalLine*> lines;
+  std::vector<ArrivalLine*> lines, meeting_lines;
   std::vector<PeerWatch::Peer> peers;
   for (int r = 0; r < size; ++r) {
     lines.push_back(reinterpret_cast<ArrivalLine*>(memory_.base(r) + line_offset));
+    meeting_lines.push_back(reinterpret_cast<ArrivalLine*>(memory_.base(r) + meeting_offset));
     const pid_t pid = memory_.pid(r);
     if (pid != ::getpid()) peers.push_back({world_ranks_[static_cast<std::size_t>(r)], pid});
   }
   peers_ = std::make_unique<PeerWatch>(peers);
-  barrier_ =
-      std::make_unique<NodeBarrier>(rank, std::move(lines), options.patience,
-                                    [this](int missing, bool left) { look_around_for(missing, left); });
+  const auto make = [&](std::vector<ArrivalLine*> of_ranks) {
+    return std::make_unique<NodeBarrier>(rank, std::move(of_ranks), options.patience,
+                                         [this](int missing, bool left) { look_around_for(missing, left); });
+  };
+  barrier_ = make(std::move(lines));
+  meetings_ = make(std::move(meeting_lines));
 }
 
 SharedMemoryCommunicator::~SharedMemoryCommunicator() = default;
@@ -134,6 +142,23 @@ void SharedMemoryCommunicator::arrive(CallDescriptor call, const void* data, std
 void SharedMemoryCommunicator::wait_for_all() {
   barrier_->wait();
   if (!std::exchange(met_, true)) compare_calls();
+}
+
+std::shared_ptr<NodeBlocks> SharedMemoryCommunicator::map(std::span<const std::size_t> bytes) {
+  return share_blocks(*this, bytes);
+}
+
+void SharedMemoryCommunicator::meet(std::string_view) {
+  left_since_ns_ = 0;
+  meetings_->arrive_and_wait();
+}
+
+std::span<const std::byte* const> SharedMemoryCommunicator::borrow(std::string_view name, const void* data,
+                                                                   std::size_t count, DType dtype, ReduceOp op) {
+  arrive(allreduce_call(name, count, dtype, op), data, count * size_of(dtype));
+  wait_for_all();
+  check_reduction(op, dtype);
+  return everywhere([&](int r) { return shared(r); }, 0);
 }
 
 bool SharedMemoryCommunicator::is_shared(int r) const {

@@ -24,6 +24,7 @@
 
 #include "farandole/base/process/process_state.h"
 #include "farandole/comm/communicator.h"
+#include "farandole/comm/node_sharing.h"
 #include "farandole/comm/shm/node_barrier.h"
 #include "farandole/comm/shm/shared_arena.h"
 #include "farandole/comm/signature_check.h"
@@ -37,7 +38,7 @@ struct SharedMemoryOptions {
   std::size_t arena_bytes = std::size_t{0};
 };
 
-class SharedMemoryCommunicator : public Communicator, public NonblockingAllreduce {
+class SharedMemoryCommunicator : public Communicator, public NonblockingAllreduce, public NodeSharing {
  public:
   // The ranks of `bootstrap` must be on one node. It is not needed afterwards.
   // Throws: Error on all ranks, with the first reason, if they cannot share memory.
@@ -55,6 +56,16 @@ class SharedMemoryCommunicator : public Communicator, public NonblockingAllreduc
                   std::span<const std::size_t> receive_bytes) override;
   Buffer allocate(std::size_t bytes) override;
   NonblockingAllreduce* nonblocking_allreduce() override { return this; }
+  NodeSharing* node_sharing() override { return size > 1 ? this : nullptr; }
+
+  int node_rank() const override { return rank; }
+  int node_size() const override { return size; }
+  bool is_whole() const override { return true; }
+  std::shared_ptr<NodeBlocks> map(std::span<const std::size_t> bytes) override;
+  void meet(std::string_view name) override;
+  std::span<const std::byte* const> borrow(std::string_view name, const void* data, std::size_t count, DType dtype,
+                                           ReduceOp op) override;
+  void give_back() override {}
 
   void start(std::string_view name, void* data, std::size_t count, DType dtype, ReduceOp op) override;
   bool test() override;
@@ -116,6 +127,7 @@ class SharedMemoryCommunicator : public Communicator, public NonblockingAllreduc
   std::vector<std::byte*> places_;  // see everywhere()
   std::unique_ptr<PeerWatch> peers_;
   std::unique_ptr<NodeBarrier> barrier_;
+  std::unique_ptr<NodeBarrier> meetings_;  // of meet(), which compares no calls
   CallDescriptor call_;                     // the current call
   mutable std::int64_t left_since_ns_ = 0;  // when it was seen that a rank will not come; 0 if it was not
   bool met_ = false;                        // true after the first barrier of the current call

@@ -140,4 +140,37 @@ void TracedCommunicator::wait() {
   leave();
 }
 
+NodeSharing* TracedCommunicator::node_sharing() {
+  sharing_ = inner_->node_sharing();
+  if (sharing_ == nullptr) return nullptr;
+  if (!track_) track_ = timeline_.add_track("reductions");
+  return this;
+}
+
+void TracedCommunicator::meet(std::string_view name) {
+  const std::int64_t start_ns = now_ns();
+  const std::uint32_t sequence = sequence_++;
+  if (entry_ != nullptr) {
+    entry_->set_blocked(caller());
+    entry_->enter(sequence, "barrier", name, 0, start_ns, caller() == entry_->owner() ? 0 : caller());
+  }
+  sharing_->meet(name);
+  if (entry_ != nullptr) entry_->leave();
+  if (timeline_.enabled()) timeline_.span(Category::wait, name_id(name), start_ns, now_ns());
+}
+
+std::span<const std::byte* const> TracedCommunicator::borrow(std::string_view name, const void* data,
+                                                             std::size_t count, DType dtype, ReduceOp op) {
+  enter(allreduce_, name, count * size_of(dtype), track_, true);
+  std::span<const std::byte* const> all;
+  attempt([&] { all = sharing_->borrow(name, data, count, dtype, op); });
+  if (entry_ != nullptr) entry_->set_blocked(0);
+  return all;
+}
+
+void TracedCommunicator::give_back() {
+  sharing_->give_back();
+  leave();
+}
+
 }  // namespace farandole

@@ -9,12 +9,13 @@
 #include <string>
 
 #include "farandole/comm/communicator.h"
+#include "farandole/comm/node_sharing.h"
 #include "farandole/comm/watch/collective_registry.h"
 #include "farandole/timeline/timeline.h"
 
 namespace farandole {
 
-class TracedCommunicator : public Communicator, private NonblockingAllreduce {
+class TracedCommunicator : public Communicator, private NonblockingAllreduce, private NodeSharing {
  public:
   // `number` identifies the communicator in the job and is equal on all ranks. `timeline` must outlive this
   // object. If `registry` is nullptr, the watchdog does not see the collectives.
@@ -35,6 +36,9 @@ class TracedCommunicator : public Communicator, private NonblockingAllreduce {
   // A non-blocking allreduce has its own track, on which it is shown from this rank's arrival to its end. The
   // work of test() is a span of the calling thread.
   NonblockingAllreduce* nonblocking_allreduce() override;
+  // The watchdog sees a meet() as a collective. The timeline does not have it, because it may be one of some ranks
+  // of the communicator only; for the calling thread, it is a wait.
+  NodeSharing* node_sharing() override;
   void note_servant(bool has_work, bool is_awaited) override;
   // If true, waiting in a collective is not reported as a stall, because this rank has nothing to do
   // while the others work.
@@ -45,6 +49,15 @@ class TracedCommunicator : public Communicator, private NonblockingAllreduce {
   bool test() override;
   void wait() override;
   bool can_progress() const override { return nonblocking_->can_progress(); }
+
+  int node_rank() const override { return sharing_->node_rank(); }
+  int node_size() const override { return sharing_->node_size(); }
+  bool is_whole() const override { return sharing_->is_whole(); }
+  std::shared_ptr<NodeBlocks> map(std::span<const std::size_t> bytes) override { return sharing_->map(bytes); }
+  void meet(std::string_view name) override;
+  std::span<const std::byte* const> borrow(std::string_view name, const void* data, std::size_t count, DType dtype,
+                                           ReduceOp op) override;
+  void give_back() override;
 
   struct Operation {
     const char* name;
@@ -78,6 +91,7 @@ class TracedCommunicator : public Communicator, private NonblockingAllreduce {
   std::shared_ptr<CollectiveEntry> entry_;  // null if there is no registry
   InFlight call_;                           // the last collective
   NonblockingAllreduce* nonblocking_ = nullptr;
+  NodeSharing* sharing_ = nullptr;
   std::optional<TrackId> track_;  // track of non-blocking allreduces
 };
 

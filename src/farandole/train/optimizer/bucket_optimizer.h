@@ -1,13 +1,17 @@
 // Updates the parameters of whole buckets.
 // Thread safety: call from the training thread only.
 //
-// Parameters, and the state that SGD, Adam and AdamW keep for them, have the same layout as the gradients:
+// Parameters, and the state that SGD, Adam, AdamW and RMSprop keep for them, have the same layout as the gradients:
 // one flat tensor per bucket. The parameters and the tensors in torch::optim's state are views of it. One
 // call of a fused kernel updates a bucket, or a run of its slots if slots differ in options or number of
 // updates, or have no gradient. torch::optim still owns options, counters and state: users, broadcasts and
 // checkpoints read valid values there, and values that they replace are used in the next update.
+//
+// If the ranks of a node share this memory, each rank updates only its part of each bucket. Whatever users have
+// replaced is moved into place before (prepare()), by every rank, since all have the same values.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -18,6 +22,8 @@
 #include <vector>
 
 #include "farandole/base/bucket_plan.h"
+#include "farandole/comm/kernels/update.h"
+#include "farandole/comm/node_sharing.h"
 
 namespace farandole {
 
@@ -32,8 +38,13 @@ class BucketOptimizer {
   // `parameters` are in the order of the plan's tensors. `gradients` are indexed by bucket and have its
   // layout. `optimizer` and `plan` must outlive this object. When it is destroyed, the parameters keep their
   // values and the flat memory.
+  // With `sharing`, which must outlive this object, the ranks of the node share parameters and state; those of local
+  // rank 0 are kept. A fused kernel must be able to update all parameters.
+  // Throws: with `sharing`, as NodeSharing::map().
+  // Collective: with `sharing`, every rank of the node must call this in the same order.
   BucketOptimizer(torch::optim::Optimizer& optimizer, const BucketPlan& plan,
-                  std::vector<torch::Tensor> parameters, std::vector<torch::Tensor> gradients);
+                  std::vector<torch::Tensor> parameters, std::vector<torch::Tensor> gradients,
+                  NodeSharing* sharing = nullptr);
   ~BucketOptimizer();
 
   // Multiplies all gradients of the bucket by `factor`. Then updates the parameters of the bucket that a
@@ -42,6 +53,16 @@ class BucketOptimizer {
   // counted in any case.
   void update(std::size_t bucket, const GradientFactor& factor = 1.0,
               const std::optional<torch::Tensor>& leave_out = std::nullopt);
+  // Reduces the gradients of all ranks, which are in the layout of the bucket, and updates, both in one pass over this
+  // rank's part of the bucket. Stores the reduced gradients in its own bucket. Only with sharing.
+  void update_from(std::size_t bucket, std::span<const std::byte* const> gradients_by_rank, bool average);
+  // With sharing, call this in each step before any rank updates.
+  // Collective: every rank of the node must call this in the same order.
+  void prepare();
+  // From now on, this rank has parameters and state of its own, and updates all of them. No rank of the node may
+  // change them while others call this.
+  void stop_sharing();
+  std::size_t shared_bytes() const;  // Parameters and state that the ranks of the node share.
   bool has_others() const { return others_; }
   // Updates all other parameters with the optimizer's own step(), which must not change parameters
   // that are already updated.
@@ -50,9 +71,11 @@ class BucketOptimizer {
   std::vector<torch::Tensor>& writable_parameters();
 
  private:
+  using StatePlaces = std::array<torch::Tensor, update_fields>;  // Those that are in use.
   struct Slot {
     std::optional<std::size_t> group{};  // Group in the optimizer; no value: not for a fused kernel.
-    std::vector<torch::Tensor> state;    // Views of the flat state.
+    StatePlaces state;                   // Views of the flat state.
+    bool has_state = false;              // They have been used. Only with sharing.
   };
   struct Run;
 
@@ -60,18 +83,26 @@ class BucketOptimizer {
   const torch::optim::OptimizerOptions& options_of(std::size_t group) const;
   void move_into_place(std::size_t tensor);
   std::vector<Run> runs(std::size_t bucket);
-  std::span<const torch::Tensor> places(std::size_t bucket, const BucketSlot& slot);
+  const StatePlaces& places(std::size_t bucket, const BucketSlot& slot);
+  std::int64_t begin_update(std::size_t bucket, const BucketSlot& slot);
+  void find_changed_groups();
+  bool updates_all(std::size_t bucket) const;
+  void update_on_cpu(std::size_t bucket, std::span<const std::byte* const> gradients, double divisor, double scale);
   std::optional<torch::Tensor> scale_for(std::size_t bucket, const GradientFactor& factor);
+  std::vector<torch::Tensor> share_flat();
+  void share_state();
 
   torch::optim::Optimizer& optimizer_;
   const BucketPlan& plan_;
   std::unique_ptr<FusedRule> rule_;
+  NodeSharing* sharing_;
+  std::vector<std::shared_ptr<NodeBlocks>> shared_;  // Of the parameters, and of each field of the state.
   // Indexed by tensor; places_ are views of the flat parameters.
   std::vector<torch::Tensor> parameters_, places_;
   std::vector<torch::Tensor> gradients_;  // Indexed by bucket; flat, as are the next two.
   std::vector<torch::Tensor> flat_parameters_;
   // Indexed by bucket and field; created when first needed.
-  std::vector<std::vector<torch::Tensor>> flat_state_;
+  std::vector<StatePlaces> flat_state_;
   std::vector<Slot> slots_;    // Indexed by tensor.
   std::size_t in_groups_ = 0;  // Number of parameters of all groups at the last check.
   bool others_ = false;        // Some parameters are not for a fused kernel.

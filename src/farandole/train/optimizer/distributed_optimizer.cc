@@ -1,16 +1,21 @@
 #include "farandole/train/distributed_optimizer.h"
 
+#include <algorithm>
 #include <cmath>
 #include <exception>
 #include <fmt/format.h>
 #include <limits>
+#include <malloc.h>
 #include <utility>
 
 #include "farandole/base/error.h"
+#include "farandole/base/log.h"
 #include "farandole/base/text/parse_number.h"
 #include "farandole/base/text/phrases.h"
+#include "farandole/comm/agreement.h"
 #include "farandole/comm/mpi/mpi_communicator.h"
 #include "farandole/comm/net/stream.h"
+#include "farandole/comm/node_sharing.h"
 #include "farandole/fusion/bucket_planner.h"
 #include "farandole/fusion/gradient_reducer.h"
 #include "farandole/job/job_errors.h"
@@ -21,7 +26,9 @@
 #include "farandole/train/optimizer/loss_scaler.h"
 #include "farandole/train/optimizer/parameter_averaging.h"
 #include "farandole/train/optimizer/replica_guard.h"
+#include "farandole/train/optimizer/sharing_choice.h"
 #include "farandole/train/optimizer/trained_parameters.h"
+#include "farandole/train/replica_hashes.h"
 #include "farandole/train/session_internals.h"
 
 namespace farandole {
@@ -115,6 +122,7 @@ struct DistributedOptimizer::Impl {
                           session.timeline());
     }
     gradients.emplace(session, std::move(ranks), parameters, sparse, options);
+    choose_sharing();
     joining.emplace(everyone(), inner);
     // The first order is kept in two cases. With compression, the bits of the result depend on the
     // plan, and a resumed run would make a new one. With averaged parameters, each rank's gradients
@@ -133,11 +141,70 @@ struct DistributedOptimizer::Impl {
     scaler.emplace(scaling);
   }
 
+  void choose_sharing() {
+    const auto& others = session.internals().optimizers;
+    const bool shares_parameters = std::ranges::any_of(others, [&](const DistributedOptimizer* other) {
+      return std::ranges::any_of(other->impl_->parameters.tensors, [&](const torch::Tensor& tensor) {
+        return std::ranges::any_of(parameters.tensors, [&](const auto& own) { return own.is_same(tensor); });
+      });
+    });
+    why_not = why_not_shared(options, inner, parameters, gradients->ranks(),
+                             {session.internals().gpu.has_value(), shares_parameters});
+    if (why_not.empty()) sharing = gradients->ranks().node_sharing();
+  }
+
   void use_planned_buckets() {
     updates.reset();
-    gradients->use(planner->plan());
-    updates.emplace(inner, gradients->plan(), parameters.tensors, gradients->flat());
+    const bool divides = sharing != nullptr && (divided || have_same_parameters());
+    if (!divides && guard.has_stepped() && std::exchange(sharing, nullptr) != nullptr)
+      why_not = "the ranks have different parameters";
+    divided = false;
+    // One kernel reduces and updates a bucket if nothing else must be known about all gradients before.
+    fuses = divides && sharing->is_whole() && !needs_all();
+    gradients->use(planner->plan(), fuses ? sharing : nullptr);
+    if (divides) divide();
+    if (!divided) {
+      if (std::exchange(fuses, false)) gradients->use(planner->plan());
+      updates.emplace(inner, gradients->plan(), parameters.tensors, gradients->flat());
+    }
     follow_loss_scale();
+  }
+
+  // Ranks that begin with different parameters are refused in the first step. They do not share them before.
+  bool have_same_parameters() {
+    return find_disagreements(gradients->ranks(), "parameters to share", hashes_of(guard.named())).empty();
+  }
+
+  void divide() {
+    std::string reason;
+    try {
+      updates.emplace(inner, gradients->plan(), parameters.tensors, gradients->flat(), sharing);
+    } catch (const Error& error) {
+      if (error.exit_code() != ExitCode::failure) throw;
+      reason = error.what();
+    }
+    int failed = reason.empty() ? 0 : 1;
+    gradients->ranks().allreduce("shared parameters", &failed, 1, DType::int32, ReduceOp::max);
+    divided = failed == 0;
+    if (divided) {
+      ::malloc_trim(0);  // Returns the former memory of the parameters to the system.
+      return;
+    }
+    updates.reset();
+    sharing = nullptr;
+    why_not = reason.empty() ? "another node has no memory that its ranks can share" : reason;
+    if (options.shard == Shard::required) throw Error(why_not);
+    log_warning("parameters and optimizer state are not divided by the ranks of a node: {}", why_not);
+  }
+
+  // From now on, each rank has parameters and state of its own.
+  void stop_sharing(bool meets) {
+    if (!std::exchange(divided, false)) return;
+    if (meets) sharing->meet("end of shared parameters");
+    updates->stop_sharing();
+    if (meets) sharing->meet("end of shared parameters");
+    sharing = nullptr;
+    fuses = false;
   }
 
   // Where the reduction can, it divides the gradients by the scale of the loss.
@@ -183,9 +250,16 @@ struct DistributedOptimizer::Impl {
     updates->update(bucket, factor, gradients->found_nonfinite(known));
   }
 
+  // No rank may change parameters before all ranks of the node have come to the end of their passes, or go on before
+  // all parts are updated.
   void update_all(const GradientFactor& factor) {
     const auto buckets = gradients->flat().size();
+    if (divided) {
+      updates->prepare();
+      sharing->meet("begin of the update");
+    }
     for (std::size_t b = 0; b < buckets; ++b) update(b, factor, buckets - 1);
+    if (divided) sharing->meet("end of the update");
   }
 
   // True if this step cannot end before the host knows whether the gradients are finite. If the session
@@ -209,7 +283,12 @@ struct DistributedOptimizer::Impl {
     return false;
   }
 
-  // There are three ways from gradients to parameters; they differ in what must be known before the first
+  // The norm, or the decision of all ranks about the step, needs all gradients before the first update.
+  bool needs_all() const {
+    return options.clip_norm || scaler || options.on_nonfinite == OnNonFinite::skip;
+  }
+
+  // There are four ways from gradients to parameters; they differ in what must be known before the first
   // update. Each returns whether the parameters were updated.
   void step() {
     untrained->refuse_gradients();
@@ -220,10 +299,10 @@ struct DistributedOptimizer::Impl {
       joining->agree_to_step(true, true);
     }
     const bool already_reduced = std::exchange(synchronized, false);
-    const bool needs_all = options.clip_norm || scaler || options.on_nonfinite == OnNonFinite::skip;
-    const bool updated = already_reduced ? update_synchronized()
-                         : needs_all     ? update_after_reduction()
-                                         : update_during_reduction();
+    const bool updated = already_reduced                       ? update_synchronized()
+                         : fuses                               ? update_with_reduction()
+                         : needs_all() || divided              ? update_after_reduction()
+                                                               : update_during_reduction();
     if (updated) end_step();
   }
 
@@ -235,7 +314,18 @@ struct DistributedOptimizer::Impl {
     return true;
   }
 
-  // The norm, or the decision of all ranks about the step, needs all gradients.
+  // Each rank reads its part of a bucket from all ranks.
+  bool update_with_reduction() {
+    updates->prepare();
+    gradients->finish_unreduced([&](std::size_t b) {
+      if (options.on_nonfinite != OnNonFinite::update && !gradients->finite()) return;
+      const Span span(session.timeline(), Category::optimizer, "update");
+      updates->update_from(b, gradients->buckets_of_ranks(), options.average);
+    });
+    sharing->meet("end of the update");
+    return accept_gradients();
+  }
+
   bool update_after_reduction() {
     gradients->finish();
     if (!accept_gradients()) return false;
@@ -265,6 +355,12 @@ struct DistributedOptimizer::Impl {
     if (joining->under_way())
       throw UserError("step() cannot take a closure inside a Join, because ranks without batches have none");
     if (scaler) throw UserError("step() cannot take a closure with loss scaling");
+    if (divided) {
+      if (options.shard == Shard::required)
+        throw UserError("step() cannot take a closure if parameters are divided by the ranks of a node; use shard auto");
+      stop_sharing(true);
+      why_not = "step() takes a closure";
+    }
     planner->keep_order();  // Such an optimizer may keep references to the parameters' memory.
     auto loss = inner.step([&] {
       synchronized = false;
@@ -301,7 +397,8 @@ struct DistributedOptimizer::Impl {
     }
     synchronized = false;
     if (!joining->under_way() &&  // Ranks without batches do not know about this call.
-        planner->reconsider(gradients->first_order()))
+        (planner->reconsider(gradients->first_order()) ||
+         (sharing != nullptr && !divided && guard.has_stepped())))
       use_planned_buckets();
     follow_loss_scale();
   }
@@ -400,6 +497,15 @@ struct DistributedOptimizer::Impl {
     return steps;
   }
 
+  Sharding sharding() const {
+    Sharding result{divided, divided || options.shard == Shard::off ? "" : why_not};
+    if (!divided) return result;
+    result.ranks = sharing->node_size();
+    result.bytes = updates->shared_bytes();
+    result.bytes_undivided = result.bytes * static_cast<std::size_t>(result.ranks);
+    return result;
+  }
+
   Session& session;
   torch::optim::Optimizer& inner;
   const DistributedOptimizerOptions options;
@@ -413,6 +519,10 @@ struct DistributedOptimizer::Impl {
   std::optional<Joining> joining;
   std::optional<BucketPlanner> planner;
   std::optional<BucketOptimizer> updates;
+  NodeSharing* sharing = nullptr;  // Set if the ranks of a node share parameters, or will after the first step.
+  bool divided = false;            // They do.
+  bool fuses = false;              // step() reduces and updates a bucket with one kernel.
+  std::string why_not;             // They do not share.
   bool synchronized = false;  // Gradients are reduced and have not been used by a step.
   std::optional<NonFiniteGradient> skipped;
   std::optional<LossScaler> scaler;
@@ -437,6 +547,7 @@ DistributedOptimizer::~DistributedOptimizer() {
   if (std::uncaught_exceptions() > impl_->exceptions_at_start) return;
   try {
     impl_->check_end();
+    impl_->stop_sharing(!impl_->in_step);
   } catch (const std::exception&) {
     end_job(session.internals(), "farandole", describe_error(std::current_exception(), &session.internals()));
   }
@@ -511,6 +622,9 @@ std::optional<TunedPlan> DistributedOptimizer::tuned() const {
   const auto* const tuner = impl_->planner->tuned();
   if (tuner == nullptr) return std::nullopt;
   return TunedPlan{tuner->current(), tuner->milliseconds(), tuner->default_milliseconds(), tuner->steps()};
+}
+Sharding DistributedOptimizer::sharding() const {
+  return impl_->sharding();
 }
 double DistributedOptimizer::gradient_norm() const {
   return impl_->norm.defined() ? impl_->norm.item<double>() : std::numeric_limits<double>::quiet_NaN();

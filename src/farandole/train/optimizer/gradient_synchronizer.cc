@@ -40,7 +40,7 @@ GradientSynchronizer::GradientSynchronizer(Session& session, std::unique_ptr<Tra
               dense.tensors.empty() ? options.stop_requested : std::function<bool()>()),
       device_(make_device(session, *communicator_, options, number_)) {}
 
-void GradientSynchronizer::use(BucketPlan plan) {
+void GradientSynchronizer::use(BucketPlan plan, NodeSharing* sharing) {
   DeviceReducer::Unreported unreported;
   if (reducer_ != nullptr) {
     if (on_device()) unreported = device_reducer_->retire();
@@ -58,9 +58,12 @@ void GradientSynchronizer::use(BucketPlan plan) {
     device_reducer_ = reducer.get();
     reducer_ = std::move(reducer);
   } else {
-    reducer_ = std::make_unique<HostReducer>(*communicator_, std::move(plan), op, session_.timeline(),
-                                             HostReducerOptions{.compressed = sent_as(options_.compression),
-                                                                .stop_requested = options_.stop_requested});
+    auto reducer = std::make_unique<HostReducer>(*communicator_, std::move(plan), op, session_.timeline(),
+                                                 HostReducerOptions{.compressed = sent_as(options_.compression),
+                                                                    .stop_requested = options_.stop_requested,
+                                                                    .sharing = sharing});
+    host_reducer_ = reducer.get();
+    reducer_ = std::move(reducer);
   }
   if (number_)
     explanation_ = session_.internals().calls().explain(

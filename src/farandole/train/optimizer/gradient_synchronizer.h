@@ -12,6 +12,7 @@
 #include "farandole/comm/wrap/traced_communicator.h"
 #include "farandole/fusion/device_reducer.h"
 #include "farandole/fusion/gradient_reducer.h"
+#include "farandole/fusion/host_reducer.h"
 #include "farandole/train/distributed_optimizer_options.h"
 #include "farandole/train/optimizer/bucket_optimizer.h"
 #include "farandole/train/optimizer/gradient_buckets.h"
@@ -30,8 +31,9 @@ class GradientSynchronizer {
                        const DistributedOptimizerOptions& options);
 
   Communicator& ranks() { return *communicator_; }
-  // Moves dense gradients to the memory of these buckets; the gradients become undefined.
-  void use(BucketPlan plan);
+  // Moves dense gradients to the memory of these buckets; the gradients become undefined. `sharing`: as
+  // HostReducerOptions::sharing.
+  void use(BucketPlan plan, NodeSharing* sharing = nullptr);
   const BucketPlan& plan() const { return reducer_->plan(); }
   // Gradients, indexed by bucket.
   const std::vector<torch::Tensor>& flat() const { return buckets_->flat(); }
@@ -44,6 +46,13 @@ class GradientSynchronizer {
   // order, as soon as it is reduced.
   // Collective: every rank of the group must call this in the same order.
   void finish(const std::function<void(std::size_t bucket)>& reduced = {});
+  // As finish(), but leaves the reduction of the buckets to `filled`, as HostReducer::leave_to_caller().
+  // Collective: every rank of the group must call this in the same order.
+  void finish_unreduced(const std::function<void(std::size_t bucket)>& filled) {
+    host_reducer_->leave_to_caller();
+    finish(filled);
+  }
+  std::span<const std::byte* const> buckets_of_ranks() const { return host_reducer_->buckets_of_ranks(); }
   // False if a gradient of this step that is reduced already is not finite; the same on all ranks. On a
   // device, this is about the step before this one unless await_results() was called; found_nonfinite() is
   // about this one.
@@ -96,6 +105,7 @@ class GradientSynchronizer {
   // On a device, both are there, and device_reducer_ is reducer_; on the host, both are null.
   const std::unique_ptr<BucketDevice> device_;
   DeviceReducer* device_reducer_ = nullptr;
+  HostReducer* host_reducer_ = nullptr;  // reducer_, if there is no device.
   std::unique_ptr<GradientReducer> reducer_;
   CollectiveRegistry::Explanation explanation_;
   std::unique_ptr<GradientBuckets> buckets_;

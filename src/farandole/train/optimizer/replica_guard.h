@@ -24,6 +24,7 @@ class ReplicaGuard {
   // Collective: every rank of the group must call this in the same order.
   void compare_start(Communicator& ranks);
 
+  const NamedParameters& named() const { return named_; }
   void step_ended();
   bool has_stepped() const { return steps_ > 0; }
 

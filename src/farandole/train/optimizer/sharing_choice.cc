@@ -1,0 +1,56 @@
+#include "farandole/train/optimizer/sharing_choice.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <torch/optim.h>
+#include <typeinfo>
+
+#include "farandole/base/error.h"
+
+namespace farandole {
+namespace {
+
+bool is_divisible(const torch::optim::Optimizer& optimizer) {
+  using namespace torch::optim;
+  const auto& type = typeid(optimizer);
+  return type == typeid(SGD) || type == typeid(Adam) || type == typeid(AdamW) || type == typeid(RMSprop);
+}
+
+std::string find_reason(const DistributedOptimizerOptions& options, const torch::optim::Optimizer& optimizer,
+                        const TrainedParameters& dense, Communicator& ranks, const SharingFacts& facts) {
+  const auto has_other_type = [](const torch::Tensor& tensor) {
+    return tensor.scalar_type() != torch::kFloat32 && tensor.scalar_type() != torch::kFloat64;
+  };
+  if (ranks.size == 1) return "there is one rank";
+  if (facts.on_gpu) return "the ranks compute on GPUs";
+  if (options.synchronization.of_parameters()) return "the ranks average parameters";
+  if (!options.sparse_parameters.empty()) return "there are sparse gradients";
+  if (options.compression.of_ranks()) return "gradients are compressed";
+  if (!is_divisible(optimizer)) return "the optimizer is not SGD, Adam, AdamW or RMSprop";
+  if (facts.shares_parameters) return "another optimizer has the same parameters";
+  if (dense.tensors.empty() || std::ranges::any_of(dense.tensors, has_other_type))
+    return "there are parameters of other types than float32 and float64";
+  if (ranks.node_sharing() == nullptr) return "no ranks on the same node share memory";
+  return {};
+}
+
+}  // namespace
+
+Shard parse_shard(std::string_view text) {
+  if (text == "auto") return Shard::automatic;
+  if (text == "off") return Shard::off;
+  if (text == "on") return Shard::required;
+  throw UserError(fmt::format("--shard cannot be '{}'; use auto, on or off", text));
+}
+
+std::string why_not_shared(const DistributedOptimizerOptions& options, const torch::optim::Optimizer& optimizer,
+                           const TrainedParameters& dense, Communicator& ranks, const SharingFacts& facts) {
+  if (options.shard == Shard::off) return "it is off";
+  auto reason = find_reason(options, optimizer, dense, ranks, facts);
+  if (options.shard == Shard::required && !reason.empty())
+    throw UserError(
+        fmt::format("parameters and optimizer state cannot be divided by the ranks of a node: {}; use shard auto", reason));
+  return reason;
+}
+
+}  // namespace farandole
