@@ -31,6 +31,9 @@ std::vector<std::pair<std::string, Make>> fused_optimizers() {
   const auto adamw = [](AdamWOptions o) {
     return [o](std::vector<Tensor> p) { return std::make_unique<AdamW>(std::move(p), o); };
   };
+  const auto rmsprop = [](RMSpropOptions o) {
+    return [o](std::vector<Tensor> p) { return std::make_unique<RMSprop>(std::move(p), o); };
+  };
   return {{"plain SGD", sgd(SGDOptions(0.05))},
           {"SGD with decay", sgd(SGDOptions(0.05).weight_decay(0.1))},
           {"momentum", sgd(SGDOptions(0.05).momentum(0.9))},
@@ -41,7 +44,10 @@ std::vector<std::pair<std::string, Make>> fused_optimizers() {
           {"AMSGrad", adam(AdamOptions(0.01).amsgrad(true))},
           {"Adam without epsilon", adam(AdamOptions(0.01).eps(0))},
           {"AdamW", adamw(AdamWOptions(0.01).weight_decay(0.1))},
-          {"AMSGrad W", adamw(AdamWOptions(0.01).amsgrad(true))}};
+          {"AMSGrad W", adamw(AdamWOptions(0.01).amsgrad(true))},
+          {"RMSprop", rmsprop(RMSpropOptions(0.01))},
+          {"RMSprop with momentum", rmsprop(RMSpropOptions(0.01).momentum(0.5).weight_decay(0.1))},
+          {"centered RMSprop", rmsprop(RMSpropOptions(0.01).centered(true))}};
 }
 
 // Shapes with padding; one tensor is transposed in memory, one is empty, and one is a scalar.
@@ -94,7 +100,9 @@ TEST(BucketOptimizer, EqualsTheOptimizersOwnStep) {
     const double tolerance = type == torch::kFloat32 ? 2e-5 : type == torch::kFloat64 ? 1e-9 : 0.1;
     for (const auto& [name, make] : fused_optimizers()) {
       SCOPED_TRACE(name + " " + torch::toString(type));
-      if (type == torch::kBFloat16 && name == "Adam without epsilon") continue;
+      // Their first steps depend on the signs of the gradients only, which the averages may round to zero.
+      const bool by_sign = name == "Adam without epsilon" || name.find("RMSprop") != std::string::npos;
+      if (type == torch::kBFloat16 && by_sign) continue;
       const auto own = some_parameters(type), alone = some_parameters(type);
       const auto inner = make(own.values()), reference = make(alone.values());
       DistributedOptimizer optimizer(*session, *inner, own, {.buckets = {600, 100}});

@@ -78,8 +78,8 @@ class HierarchicalCommunicator : public Communicator, public NonblockingAllreduc
   // A rank that is alone on its node shares with nobody.
   std::shared_ptr<NodeBlocks> map(std::span<const std::size_t> bytes) override;
   void meet(std::string_view name) override;
-  std::span<const std::byte* const> borrow(std::string_view name, const void* data, std::size_t count, DType dtype,
-                                           ReduceOp op) override;
+  std::span<const std::byte* const> borrow(std::string_view name, const void* data, std::size_t count,
+                                           DType dtype, ReduceOp op) override;
   void give_back() override {}
 
   void start(std::string_view name, void* data, std::size_t count, DType dtype, ReduceOp op) override;

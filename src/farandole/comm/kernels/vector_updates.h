@@ -49,6 +49,16 @@ struct VectorUpdate {
   const UpdateTerms<T> terms;
   const UpdateBuffers buffers;
 
+  // The processor foresees fewer streams than there are. On Zen 3, AdamW took 1.2 times as long without this.
+  [[gnu::always_inline]] void prefetch(std::size_t offset) const {
+    constexpr std::size_t ahead = 2048;
+    for (std::size_t k = 0; k < buffers.gradients_count; ++k)
+      __builtin_prefetch(buffers.gradients[k] + offset + ahead);
+    __builtin_prefetch(buffers.parameter + offset + ahead);
+    for (int f = 0; f < 3; ++f)
+      if (terms.uses[f]) __builtin_prefetch(buffers.state[f] + offset + ahead);
+  }
+
   template <class Unit, int units>
   [[gnu::always_inline]] void step(std::size_t offset) const {
     using Lanes = typename Unit::Lanes;
@@ -75,13 +85,16 @@ struct VectorUpdate {
 
 template <class Isa, class T, class Rule>
 void update_any(const UpdateTerms<T>& terms, const UpdateBuffers& buffers) {
-  constexpr int at_once = 2;
+  constexpr std::size_t line = 64;
+  constexpr int at_once = line / Isa::bytes < 2 ? 2 : line / Isa::bytes;
   // Copies, because stores through std::byte could change what is in the caller's memory.
   const VectorUpdate<Isa, T, Rule> update{terms, buffers};
   const std::size_t bytes = buffers.count * sizeof(T);
   std::size_t offset = 0;
-  for (; offset + at_once * Isa::bytes <= bytes; offset += at_once * Isa::bytes)
+  for (; offset + at_once * Isa::bytes <= bytes; offset += at_once * Isa::bytes) {
+    for (std::size_t ahead = 0; ahead < at_once * Isa::bytes; ahead += line) update.prefetch(offset + ahead);
     update.template step<UpdateVector<Isa, T>, at_once>(offset);
+  }
   for (; offset + Isa::bytes <= bytes; offset += Isa::bytes)
     update.template step<UpdateVector<Isa, T>, 1>(offset);
   for (; offset < bytes; offset += sizeof(T)) update.template step<UpdateNumber<Isa, T>, 1>(offset);

@@ -39,7 +39,8 @@ class MemoryBlocks final : public NodeBlocks {
   void make_private() override {
     if (memory_.get() < 0) return;
     constexpr int flags = MAP_PRIVATE | MAP_NORESERVE | MAP_FIXED;
-    if (::mmap(mapping_.data(), mapping_.bytes(), PROT_READ | PROT_WRITE, flags, memory_.get(), 0) == MAP_FAILED)
+    if (::mmap(mapping_.data(), mapping_.bytes(), PROT_READ | PROT_WRITE, flags, memory_.get(), 0) ==
+        MAP_FAILED)
       throw Error(fmt::format("shared memory cannot be made private: {}", std::strerror(errno)));
     memory_.reset();
   }

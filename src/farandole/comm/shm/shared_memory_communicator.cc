@@ -34,8 +34,8 @@ constexpr auto slice = NodeSharing::node_part;
 
 }  // namespace
 
-std::pair<std::size_t, std::size_t> NodeSharing::node_part(std::size_t count, std::size_t element_bytes, int part,
-                                                           int parts) {
+std::pair<std::size_t, std::size_t> NodeSharing::node_part(std::size_t count, std::size_t element_bytes,
+                                                           int part, int parts) {
   const std::size_t line = 64 / element_bytes;
   const std::size_t step = (count / static_cast<std::size_t>(parts) + line) / line * line;
   const auto cut = [&](int i) { return std::min(count, step * static_cast<std::size_t>(i)); };
@@ -154,7 +154,8 @@ void SharedMemoryCommunicator::meet(std::string_view) {
 }
 
 std::span<const std::byte* const> SharedMemoryCommunicator::borrow(std::string_view name, const void* data,
-                                                                   std::size_t count, DType dtype, ReduceOp op) {
+                                                                   std::size_t count, DType dtype,
+                                                                   ReduceOp op) {
   arrive(allreduce_call(name, count, dtype, op), data, count * size_of(dtype));
   wait_for_all();
   check_reduction(op, dtype);

@@ -63,8 +63,8 @@ class SharedMemoryCommunicator : public Communicator, public NonblockingAllreduc
   bool is_whole() const override { return true; }
   std::shared_ptr<NodeBlocks> map(std::span<const std::size_t> bytes) override;
   void meet(std::string_view name) override;
-  std::span<const std::byte* const> borrow(std::string_view name, const void* data, std::size_t count, DType dtype,
-                                           ReduceOp op) override;
+  std::span<const std::byte* const> borrow(std::string_view name, const void* data, std::size_t count,
+                                           DType dtype, ReduceOp op) override;
   void give_back() override {}
 
   void start(std::string_view name, void* data, std::size_t count, DType dtype, ReduceOp op) override;
@@ -127,7 +127,7 @@ class SharedMemoryCommunicator : public Communicator, public NonblockingAllreduc
   std::vector<std::byte*> places_;  // see everywhere()
   std::unique_ptr<PeerWatch> peers_;
   std::unique_ptr<NodeBarrier> barrier_;
-  std::unique_ptr<NodeBarrier> meetings_;  // of meet(), which compares no calls
+  std::unique_ptr<NodeBarrier> meetings_;   // of meet(), which compares no calls
   CallDescriptor call_;                     // the current call
   mutable std::int64_t left_since_ns_ = 0;  // when it was seen that a rank will not come; 0 if it was not
   bool met_ = false;                        // true after the first barrier of the current call

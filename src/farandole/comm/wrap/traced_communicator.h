@@ -53,10 +53,12 @@ class TracedCommunicator : public Communicator, private NonblockingAllreduce, pr
   int node_rank() const override { return sharing_->node_rank(); }
   int node_size() const override { return sharing_->node_size(); }
   bool is_whole() const override { return sharing_->is_whole(); }
-  std::shared_ptr<NodeBlocks> map(std::span<const std::size_t> bytes) override { return sharing_->map(bytes); }
+  std::shared_ptr<NodeBlocks> map(std::span<const std::size_t> bytes) override {
+    return sharing_->map(bytes);
+  }
   void meet(std::string_view name) override;
-  std::span<const std::byte* const> borrow(std::string_view name, const void* data, std::size_t count, DType dtype,
-                                           ReduceOp op) override;
+  std::span<const std::byte* const> borrow(std::string_view name, const void* data, std::size_t count,
+                                           DType dtype, ReduceOp op) override;
   void give_back() override;
 
   struct Operation {

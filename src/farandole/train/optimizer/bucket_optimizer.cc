@@ -1,7 +1,7 @@
 #include "farandole/train/optimizer/bucket_optimizer.h"
 
+#include <ATen/Parallel.h>
 #include <algorithm>
-#include <array>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/optim.h>
 #include <torch/utils.h>
@@ -16,179 +16,177 @@ namespace farandole {
 
 using torch::Tensor;
 
-// Parts of equal length of a bucket's parameters, gradients and state.
-struct FlatRun {
-  torch::Tensor parameters;
-  torch::Tensor gradients;
-  std::array<torch::Tensor, 3> state;
-};
-
-// Scalars of float32, on the device of the run.
-struct FusedScalars {
-  std::optional<torch::Tensor> scale{};      // Gradients are divided by it and stored.
-  std::optional<torch::Tensor> leave_out{};  // Nothing is changed if it is 1.
-};
-
-// Updates flat parameters as LibTorch's SGD, Adam, AdamW and RMSprop do: on GPUs with LibTorch's fused kernels, on CPUs
-// with those of comm/kernels/update.h.
+// Options and state of torch::optim's optimizers, as kernels use them.
 class FusedRule {
  public:
   using Options = torch::optim::OptimizerOptions;
 
   virtual ~FusedRule() = default;
-  // Returns whether zeros in parameter, gradient and state stay zeros. Then padding may also be updated.
-  virtual bool keeps_zeros(const Options& options) const = 0;
-  virtual UpdateRule rule(const Options& options) const = 0;
-  // The tensors of a parameter's state, by field; null pointers if the parameter has no state.
-  using State = std::array<torch::Tensor*, update_fields>;
-  virtual State find_state(const torch::Tensor& parameter) = 0;
-  // The same, with a new state if there is none. Counts one update, and sets `earlier` to the number of earlier ones.
-  virtual State next_state(const torch::Tensor& parameter, std::int64_t& earlier) = 0;
-  // Updates `run` on a GPU once; all of it has been updated `earlier` times before.
-  virtual void update(const FlatRun& run, const Options& options, std::int64_t earlier,
-                      const FusedScalars& scalars) const = 0;
+  virtual UpdateRule of(const Options& options) const = 0;
+  // Makes `places` the tensors of the parameter's state; they have its shape, or are undefined if the rule
+  // does not use the field. They get the current values of the state, or zeros if there is none. Counts one
+  // update and returns its number, or 1 if the rule does not depend on the number. `zeroed`: places that no
+  // tensor has used are zero.
+  virtual std::int64_t adopt_state(const Tensor& parameter, const StateFields& places, bool zeroed) = 0;
+  // The tensors of the parameter's state; null pointers if it has none.
+  using State = std::array<Tensor*, update_fields>;
+  virtual State find_state(const Tensor& parameter) = 0;
+};
+
+// Parts of equal length of a bucket's parameters, gradients and state.
+struct FlatRun {
+  Tensor parameters;
+  Tensor gradients;
+  StateFields state;
+};
+
+// The gradients of a bucket in memory of the host: their sum over the ranks is divided, and multiplied.
+struct HostGradients {
+  std::span<const std::byte* const> by_rank;  // whole buckets
+  double divisor = 1, factor = 1;
 };
 
 namespace {
 
-using State = FusedRule::State;
+// Returns the state of the parameter; creates it if there is none.
+template <class State>
+State& state_of(torch::optim::Optimizer& optimizer, const Tensor& parameter) {
+  auto& state = optimizer.state()[parameter.unsafeGetTensorImpl()];
+  if (state == nullptr) state = std::make_unique<State>();
+  return static_cast<State&>(*state);
+}
 
-State tensors_of(torch::optim::SGDParamState& state) {
+void move_fields(const FusedRule::State& state, const StateFields& places, bool zeroed) {
+  for (std::size_t f = 0; f < update_fields; ++f) {
+    if (!places[f].defined() || same_place(*state[f], places[f])) continue;
+    if (state[f]->defined())
+      places[f].copy_(*state[f]);
+    else if (!zeroed)
+      places[f].zero_();
+    *state[f] = places[f];
+  }
+}
+
+FusedRule::State tensors_of(torch::optim::SGDParamState& state) {
   return {&state.momentum_buffer()};
 }
-template <class AdamState>
-State tensors_of(AdamState& state) {
-  return {&state.exp_avg(), &state.exp_avg_sq(), &state.max_exp_avg_sq()};
-}
-State tensors_of(torch::optim::RMSpropParamState& state) {
+FusedRule::State tensors_of(torch::optim::RMSpropParamState& state) {
   return {&state.square_avg(), &state.momentum_buffer(), &state.grad_avg()};
 }
-
-std::int64_t count_update(torch::optim::SGDParamState& state) {
-  return state.momentum_buffer().defined() ? 1 : 0;
-}
-template <class StateWithSteps>
-std::int64_t count_update(StateWithSteps& state) {
-  const auto earlier = state.step();
-  state.step(earlier + 1);
-  return earlier;
+template <class OfAdam>
+FusedRule::State tensors_of(OfAdam& state) {
+  return {&state.exp_avg(), &state.exp_avg_sq(), &state.max_exp_avg_sq()};
 }
 
-template <class Optimizer, class OwnOptions, class OwnState>
-class RuleOf : public FusedRule {
+template <class OfParameter>
+FusedRule::State find_state_of(torch::optim::Optimizer& optimizer, const Tensor& parameter) {
+  const auto found = optimizer.state().find(parameter.unsafeGetTensorImpl());
+  if (found == optimizer.state().end() || found->second == nullptr) return {};
+  return tensors_of(static_cast<OfParameter&>(*found->second));
+}
+
+template <class State>
+std::int64_t count_update(State& state) {
+  state.step(state.step() + 1);
+  return state.step();
+}
+
+class FusedSgd final : public FusedRule {
  public:
-  explicit RuleOf(Optimizer& optimizer) : optimizer_(optimizer) {}
+  explicit FusedSgd(torch::optim::SGD& optimizer) : optimizer_(optimizer) {}
 
+  UpdateRule of(const Options& options) const override {
+    const auto& o = static_cast<const torch::optim::SGDOptions&>(options);
+    return {.kind = UpdateRule::Kind::sgd,
+            .lr = o.lr(),
+            .weight_decay = o.weight_decay(),
+            .momentum = o.momentum(),
+            .dampening = o.dampening(),
+            .nesterov = o.nesterov()};
+  }
+
+  std::int64_t adopt_state(const Tensor& parameter, const StateFields& places, bool zeroed) override {
+    if (!places[0].defined()) return 1;
+    auto& state = state_of<torch::optim::SGDParamState>(optimizer_, parameter);
+    const bool first = !state.momentum_buffer().defined();
+    move_fields(tensors_of(state), places, zeroed);
+    return first ? 1 : 2;
+  }
   State find_state(const Tensor& parameter) override {
-    const auto found = optimizer_.state().find(parameter.unsafeGetTensorImpl());
-    if (found == optimizer_.state().end() || found->second == nullptr) return {};
-    return tensors_of(static_cast<OwnState&>(*found->second));
+    return find_state_of<torch::optim::SGDParamState>(optimizer_, parameter);
   }
 
-  State next_state(const Tensor& parameter, std::int64_t& earlier) override {
-    auto& state = optimizer_.state()[parameter.unsafeGetTensorImpl()];
-    if (state == nullptr) state = std::make_unique<OwnState>();
-    auto& own = static_cast<OwnState&>(*state);
-    earlier = count_update(own);
-    return tensors_of(own);
+ private:
+  torch::optim::SGD& optimizer_;
+};
+
+// Adam and AdamW differ in the types of their options and state, and in weight decay.
+template <class Optimizer, class AdamOptions, class OwnState, UpdateRule::Kind kind>
+class FusedAdam final : public FusedRule {
+ public:
+  explicit FusedAdam(Optimizer& optimizer) : optimizer_(optimizer) {}
+
+  UpdateRule of(const Options& options) const override {
+    const auto& o = static_cast<const AdamOptions&>(options);
+    const auto [beta1, beta2] = o.betas();
+    return {.kind = kind,
+            .lr = o.lr(),
+            .weight_decay = o.weight_decay(),
+            .beta1 = beta1,
+            .beta2 = beta2,
+            .amsgrad = o.amsgrad(),
+            .eps = o.eps()};
   }
 
- protected:
-  static const OwnOptions& of(const Options& options) { return static_cast<const OwnOptions&>(options); }
+  std::int64_t adopt_state(const Tensor& parameter, const StateFields& places, bool zeroed) override {
+    auto& state = state_of<OwnState>(optimizer_, parameter);
+    move_fields(tensors_of(state), places, zeroed);
+    return count_update(state);
+  }
+  State find_state(const Tensor& parameter) override {
+    return find_state_of<OwnState>(optimizer_, parameter);
+  }
 
  private:
   Optimizer& optimizer_;
 };
 
-class FusedSgd final : public RuleOf<torch::optim::SGD, torch::optim::SGDOptions, torch::optim::SGDParamState> {
- public:
-  using RuleOf::RuleOf;
-
-  bool keeps_zeros(const Options&) const override { return true; }
-
-  UpdateRule rule(const Options& options) const override {
-    const auto& o = of(options);
-    UpdateRule rule{.kind = UpdateRule::Kind::sgd, .lr = o.lr(), .weight_decay = o.weight_decay()};
-    rule.momentum = o.momentum();
-    rule.dampening = o.dampening();
-    rule.nesterov = o.nesterov();
-    return rule;
-  }
-
-  void update(const FlatRun& run, const Options& options, std::int64_t earlier,
-              const FusedScalars& scalars) const override {
-    const auto& o = of(options);
-    std::vector<Tensor> momentum;
-    if (o.momentum() != 0) momentum.push_back(run.state[0]);
-    at::_fused_sgd_({run.parameters}, {run.gradients}, momentum, o.weight_decay(), o.momentum(), o.lr(),
-                    o.dampening(), o.nesterov(), /*maximize=*/false, /*is_first_step=*/earlier == 0,
-                    scalars.scale, scalars.leave_out);
-  }
-};
-
-// Adam and AdamW differ in the types of their options and state, and in weight decay.
-template <class Optimizer, class OwnOptions, class OwnState, UpdateRule::Kind kind, auto kernel>
-class FusedAdam final : public RuleOf<Optimizer, OwnOptions, OwnState> {
- public:
-  using RuleOf<Optimizer, OwnOptions, OwnState>::RuleOf;
-  using Options = FusedRule::Options;
-
-  bool keeps_zeros(const Options& options) const override { return this->of(options).eps() > 0; }
-
-  UpdateRule rule(const Options& options) const override {
-    const auto& o = this->of(options);
-    UpdateRule rule{.kind = kind, .lr = o.lr(), .weight_decay = o.weight_decay()};
-    std::tie(rule.beta1, rule.beta2) = o.betas();
-    rule.amsgrad = o.amsgrad();
-    rule.eps = o.eps();
-    return rule;
-  }
-
-  void update(const FlatRun& run, const Options& options, std::int64_t earlier,
-              const FusedScalars& scalars) const override {
-    const auto& o = this->of(options);
-    const auto [beta1, beta2] = o.betas();
-    // The kernels of CUDA read a float32.
-    const auto type = run.parameters.is_cuda() ? torch::kFloat32 : torch::kFloat64;
-    const auto step = torch::full({}, static_cast<double>(earlier + 1), run.parameters.options().dtype(type));
-    std::vector<Tensor> largest;
-    if (o.amsgrad()) largest.push_back(run.state[2]);
-    kernel({run.parameters}, {run.gradients}, {run.state[0]}, {run.state[1]}, largest, {step}, o.lr(), beta1,
-           beta2, o.weight_decay(), o.eps(), o.amsgrad(), /*maximize=*/false, scalars.scale,
-           scalars.leave_out);
-  }
-};
-
 using AdamRule = FusedAdam<torch::optim::Adam, torch::optim::AdamOptions, torch::optim::AdamParamState,
-                           UpdateRule::Kind::adam, &at::_ops::_fused_adam_::call>;
+                           UpdateRule::Kind::adam>;
 using AdamWRule = FusedAdam<torch::optim::AdamW, torch::optim::AdamWOptions, torch::optim::AdamWParamState,
-                            UpdateRule::Kind::adamw, &at::_ops::_fused_adamw_::call>;
+                            UpdateRule::Kind::adamw>;
 
-// On CPUs only, because LibTorch has no fused kernel for it.
-class FusedRmsprop final
-    : public RuleOf<torch::optim::RMSprop, torch::optim::RMSpropOptions, torch::optim::RMSpropParamState> {
+class FusedRmsprop final : public FusedRule {
  public:
-  using RuleOf::RuleOf;
+  explicit FusedRmsprop(torch::optim::RMSprop& optimizer) : optimizer_(optimizer) {}
 
-  bool keeps_zeros(const Options& options) const override { return of(options).eps() > 0; }
-
-  UpdateRule rule(const Options& options) const override {
-    const auto& o = of(options);
-    UpdateRule rule{.kind = UpdateRule::Kind::rmsprop, .lr = o.lr(), .weight_decay = o.weight_decay()};
-    rule.momentum = o.momentum();
-    rule.alpha = o.alpha();
-    rule.centered = o.centered();
-    rule.eps = o.eps();
-    return rule;
+  UpdateRule of(const Options& options) const override {
+    const auto& o = static_cast<const torch::optim::RMSpropOptions&>(options);
+    return {.kind = UpdateRule::Kind::rmsprop,
+            .lr = o.lr(),
+            .weight_decay = o.weight_decay(),
+            .momentum = o.momentum(),
+            .alpha = o.alpha(),
+            .centered = o.centered(),
+            .eps = o.eps()};
   }
 
-  void update(const FlatRun&, const Options&, std::int64_t, const FusedScalars&) const override {
-    throw Error("RMSprop has no fused kernel for GPUs");
+  std::int64_t adopt_state(const Tensor& parameter, const StateFields& places, bool zeroed) override {
+    auto& state = state_of<torch::optim::RMSpropParamState>(optimizer_, parameter);
+    move_fields(tensors_of(state), places, zeroed);
+    count_update(state);
+    return 1;
   }
+  State find_state(const Tensor& parameter) override {
+    return find_state_of<torch::optim::RMSpropParamState>(optimizer_, parameter);
+  }
+
+ private:
+  torch::optim::RMSprop& optimizer_;
 };
 
 // Returns nullptr if the optimizer is not exactly one of these types. `optimizer` must outlive the rule.
-std::unique_ptr<FusedRule> make_fused_rule(torch::optim::Optimizer& optimizer, bool on_cpu) {
+std::unique_ptr<FusedRule> make_fused_rule(torch::optim::Optimizer& optimizer) {
   using namespace torch::optim;
   const auto& type = typeid(optimizer);
   if (type == typeid(SGD)) return std::make_unique<FusedSgd>(static_cast<SGD&>(optimizer));
@@ -196,9 +194,80 @@ std::unique_ptr<FusedRule> make_fused_rule(torch::optim::Optimizer& optimizer, b
     return std::make_unique<AdamRule>(static_cast<torch::optim::Adam&>(optimizer));
   if (type == typeid(torch::optim::AdamW))
     return std::make_unique<AdamWRule>(static_cast<torch::optim::AdamW&>(optimizer));
-  if (type == typeid(RMSprop) && on_cpu)
-    return std::make_unique<FusedRmsprop>(static_cast<RMSprop&>(optimizer));
+  if (type == typeid(RMSprop)) return std::make_unique<FusedRmsprop>(static_cast<RMSprop&>(optimizer));
   return nullptr;
+}
+
+// Whether zeros in parameter, gradient and state stay zeros. Then padding may also be updated.
+bool keeps_zeros(const UpdateRule& rule) {
+  return rule.kind == UpdateRule::Kind::sgd || rule.eps > 0;
+}
+
+// Uses the gradients from element `first` of the bucket on, and stores them in those of the run if they change. Uses
+// LibTorch's threads.
+void update_on_host(const FlatRun& run, const UpdateRule& rule, std::int64_t step,
+                    const HostGradients& gradients, std::size_t first) {
+  constexpr std::int64_t unit = 16;  // elements of a cache line, which belong to one thread
+  const std::int64_t count = run.parameters.numel();
+  const auto update_part = [&](std::int64_t begin, std::int64_t end) {
+    begin *= unit;
+    end = std::min(end * unit, count);
+    const auto element = run.parameters.element_size();
+    const auto at = [&](const Tensor& tensor) -> void* {
+      if (!tensor.defined()) return nullptr;
+      return static_cast<std::byte*>(tensor.data_ptr()) + static_cast<std::size_t>(begin) * element;
+    };
+    std::vector<const void*> inputs;
+    for (const auto* const bucket : gradients.by_rank)
+      inputs.push_back(bucket + (first + static_cast<std::size_t>(begin)) * element);
+    const bool changes = inputs.size() > 1 || gradients.factor != 1;
+    update(rule, {.dtype = dtype_of(run.parameters),
+                  .count = static_cast<std::size_t>(end - begin),
+                  .parameter = at(run.parameters),
+                  .state = {at(run.state[0]), at(run.state[1]), at(run.state[2])},
+                  .gradients = inputs,
+                  .divisor = gradients.divisor,
+                  .gradient_scale = gradients.factor,
+                  .reduced = changes ? at(run.gradients) : nullptr,
+                  .step = step});
+  };
+  at::parallel_for(0, (count + unit - 1) / unit, at::internal::GRAIN_SIZE / unit, update_part);
+}
+
+double number_of(const GradientFactor& factor) {
+  const auto* const known = std::get_if<double>(&factor);
+  return known != nullptr ? *known : std::get<Tensor>(factor).item<double>();
+}
+
+// The kernels of a device divide gradients by a float32.
+std::optional<Tensor> divisor_of(const GradientFactor& factor, const Tensor& gradients) {
+  const auto* const known = std::get_if<double>(&factor);
+  if (known == nullptr) return std::get<Tensor>(factor).reciprocal().to(torch::kFloat32);
+  if (*known == 1) return {};
+  return torch::full({}, 1 / *known, gradients.options());
+}
+
+// With LibTorch's kernels, which have no RMSprop. `divisor` and `leave_out` are scalars of float32 on the
+// device. Gradients are divided by the first and stored; nothing is changed if the second is 1.
+void update_on_device(const FlatRun& run, const UpdateRule& rule, std::int64_t step,
+                      const std::optional<Tensor>& divisor, const std::optional<Tensor>& leave_out) {
+  if (rule.kind == UpdateRule::Kind::sgd) {
+    std::vector<Tensor> momentum;
+    if (rule.uses(0)) momentum.push_back(run.state[0]);
+    at::_fused_sgd_({run.parameters}, {run.gradients}, momentum, rule.weight_decay, rule.momentum, rule.lr,
+                    rule.dampening, rule.nesterov, /*maximize=*/false, /*is_first_step=*/step == 1, divisor,
+                    leave_out);
+    return;
+  }
+  const auto steps =
+      torch::full({}, static_cast<double>(step), run.parameters.options().dtype(torch::kFloat32));
+  std::vector<Tensor> largest;
+  if (rule.amsgrad) largest.push_back(run.state[2]);
+  const auto kernel =
+      rule.kind == UpdateRule::Kind::adam ? &at::_ops::_fused_adam_::call : &at::_ops::_fused_adamw_::call;
+  kernel({run.parameters}, {run.gradients}, {run.state[0]}, {run.state[1]}, largest, {steps}, rule.lr,
+         rule.beta1, rule.beta2, rule.weight_decay, rule.eps, rule.amsgrad, /*maximize=*/false, divisor,
+         leave_out);
 }
 
 }  // namespace
@@ -220,7 +289,7 @@ void multiply(Tensor& gradients, const GradientFactor& factor) {
 // Neighbouring slots that one call updates: elements [first, end) of the flat tensors.
 struct BucketOptimizer::Run {
   std::size_t group;
-  std::int64_t earlier;
+  std::int64_t step;
   std::size_t first, end;
   std::size_t next_slot;
 };
@@ -230,7 +299,7 @@ BucketOptimizer::BucketOptimizer(torch::optim::Optimizer& optimizer, const Bucke
                                  NodeSharing* sharing)
     : optimizer_(optimizer),
       plan_(plan),
-      rule_(make_fused_rule(optimizer, parameters.empty() || parameters.front().is_cpu())),
+      rule_(make_fused_rule(optimizer)),
       sharing_(sharing),
       parameters_(std::move(parameters)),
       gradients_(std::move(gradients)) {
@@ -238,26 +307,22 @@ BucketOptimizer::BucketOptimizer(torch::optim::Optimizer& optimizer, const Bucke
   places_.resize(parameters_.size());
   slots_.resize(parameters_.size());
   flat_state_.resize(plan_.buckets.size());
-  if (sharing_ != nullptr) flat_parameters_ = share_flat();
-  for (std::size_t b = 0; b < plan_.buckets.size(); ++b) {
-    const auto& bucket = plan_.buckets[b];
-    if (sharing_ == nullptr)
-      flat_parameters_.push_back(flat_tensor(bucket, parameters_[bucket.slots.front().tensor].device()));
-    for (const auto& slot : bucket.slots) {
-      places_[slot.tensor] = slot_view(flat_parameters_[b], slot, parameters_[slot.tensor]);
-      if (sharing_ != nullptr && sharing_->node_rank() == 0) places_[slot.tensor].copy_(parameters_[slot.tensor]);
-    }
-  }
   find_groups();
   if (sharing_ != nullptr) {
+    flat_parameters_ = share_flat();
     share_state();
-    sharing_->meet("shared parameters");
+  } else {
+    for (const auto& bucket : plan_.buckets)
+      flat_parameters_.push_back(flat_tensor(bucket, parameters_[bucket.slots.front().tensor].device()));
   }
-  for (std::size_t i = 0; i < parameters_.size(); ++i)
-    if (sharing_ != nullptr)
-      parameters_[i].set_data(places_[i]);
-    else
-      move_into_place(i);
+  for (std::size_t b = 0; b < plan_.buckets.size(); ++b)
+    for (const auto& slot : plan_.buckets[b].slots) {
+      const auto& parameter = parameters_[slot.tensor];
+      const auto& place = places_[slot.tensor] = slot_view(flat_parameters_[b], slot, parameter);
+      if (sharing_ == nullptr || sharing_->node_rank() == 0) place.copy_(parameter);
+    }
+  if (sharing_ != nullptr) sharing_->meet("shared parameters");
+  for (std::size_t i = 0; i < parameters_.size(); ++i) parameters_[i].set_data(places_[i]);
 }
 
 // One tensor per bucket.
@@ -275,12 +340,46 @@ std::vector<Tensor> BucketOptimizer::share_flat() {
 
 // Shares the fields of the state that any group needs.
 void BucketOptimizer::share_state() {
-  for (std::size_t field = 0; field < update_fields; ++field) {
-    const auto uses = [&](const Slot& slot) { return slot.group && rule_->rule(options_of(*slot.group)).uses(field); };
-    if (flat_state_.front()[field].defined() || std::ranges::none_of(slots_, uses)) continue;
+  for (std::size_t f = 0; f < update_fields; ++f) {
+    const auto uses = [&](const Slot& slot) { return slot.group && rule_of(*slot.group).uses(f); };
+    if (flat_state_.front()[f].defined() || std::ranges::none_of(slots_, uses)) continue;
     const auto flat = share_flat();
-    for (std::size_t b = 0; b < flat.size(); ++b) flat_state_[b][field] = flat[b];
+    for (std::size_t b = 0; b < flat.size(); ++b) flat_state_[b][f] = flat[b];
   }
+}
+
+void BucketOptimizer::prepare() {
+  if (sharing_ == nullptr) return;
+  const torch::NoGradGuard no_grad;
+  find_changed_groups();
+  share_state();
+  for (std::size_t b = 0; b < plan_.buckets.size(); ++b)
+    for (const auto& bucket_slot : plan_.buckets[b].slots) {
+      auto& slot = slots_[bucket_slot.tensor];
+      move_into_place(bucket_slot.tensor);
+      if (!slot.group) continue;
+      const auto there = places(b, bucket_slot, rule_of(*slot.group));
+      const auto now = rule_->find_state(parameters_[bucket_slot.tensor]);
+      for (std::size_t f = 0; f < update_fields; ++f) {
+        if (!there[f].defined()) continue;
+        const bool has_values = now[f] != nullptr && now[f]->defined();
+        if (has_values && !same_place(*now[f], there[f])) *now[f] = there[f].copy_(*now[f]);
+        if (!has_values && slot.has_state) there[f].zero_();
+      }
+      slot.has_state = now[0] != nullptr;
+    }
+}
+
+void BucketOptimizer::stop_sharing() {
+  for (const auto& memory : shared_) memory->make_private();
+  shared_.clear();
+  sharing_ = nullptr;
+}
+
+std::size_t BucketOptimizer::shared_bytes() const {
+  std::size_t bytes = 0;
+  for (const auto& bucket : plan_.buckets) bytes += bucket.payload * size_of(bucket.dtype);
+  return bytes * shared_.size();
 }
 
 BucketOptimizer::~BucketOptimizer() = default;
@@ -307,95 +406,32 @@ void BucketOptimizer::find_groups() {
     slots_[i].group.reset();
     const auto found = group_of.find(parameters_[i].unsafeGetTensorImpl());
     const auto type = parameters_[i].scalar_type();
-    // In half precision, LibTorch's fused kernels round differently from its optimizers.
     if (rule_ == nullptr || found == group_of.end() || (type != torch::kFloat32 && type != torch::kFloat64))
       continue;
+    if (parameters_[i].is_cuda() && rule_of(found->second).kind == UpdateRule::Kind::rmsprop) continue;
     slots_[i].group = found->second;
     ++fused;
   }
   others_ = fused < in_groups_;
 }
 
-const torch::optim::OptimizerOptions& BucketOptimizer::options_of(std::size_t group) const {
+UpdateRule BucketOptimizer::rule_of(std::size_t group) const {
   const auto& found = std::as_const(optimizer_).param_groups()[group];
-  return found.has_options() ? found.options() : std::as_const(optimizer_).defaults();
+  return rule_->of(found.has_options() ? found.options() : std::as_const(optimizer_).defaults());
 }
 
-// Where the state of a parameter belongs, by field.
-const BucketOptimizer::StatePlaces& BucketOptimizer::places(std::size_t bucket, const BucketSlot& slot) {
-  const auto rule = rule_->rule(options_of(*slots_[slot.tensor].group));
-  auto& state = slots_[slot.tensor].state;
-  for (std::size_t field = 0; field < update_fields; ++field) {
-    if (state[field].defined() == rule.uses(field)) continue;
-    if (state[field].defined()) {
-      state[field] = Tensor();
-      continue;
-    }
-    auto& flat = flat_state_[bucket][field];
-    if (!flat.defined()) flat = flat_tensor(plan_.buckets[bucket], places_[slot.tensor].device());
-    state[field] = slot_view(flat, slot, places_[slot.tensor]);
+StateFields BucketOptimizer::places(std::size_t bucket, const BucketSlot& slot, const UpdateRule& rule) {
+  StateFields result;
+  for (std::size_t f = 0; f < update_fields; ++f) {
+    if (!rule.uses(f)) continue;
+    const auto& parameter = places_[slot.tensor];
+    auto& flat = flat_state_[bucket][f];
+    if (!flat.defined()) flat = flat_tensor(plan_.buckets[bucket], parameter.device());
+    auto& place = slots_[slot.tensor].state[f];
+    if (!place.defined()) place = slot_view(flat, slot, parameter);
+    result[f] = place;
   }
-  return state;
-}
-
-// Counts an update of the parameter, whose state gets its place with the current values or zeros. Returns the number of
-// earlier updates.
-std::int64_t BucketOptimizer::begin_update(std::size_t bucket, const BucketSlot& slot) {
-  const auto& parameter = parameters_[slot.tensor];
-  const auto& there = places(bucket, slot);
-  std::int64_t earlier = 0;
-  const auto now = rule_->next_state(parameter, earlier);
-  for (std::size_t field = 0; field < update_fields; ++field) {
-    const auto& place = there[field];
-    if (!place.defined() || same_place(*now[field], place)) continue;
-    if (now[field]->defined())
-      place.copy_(*now[field]);
-    else if (sharing_ == nullptr)  // Otherwise, prepare() has done it.
-      place.zero_();
-    *now[field] = place;
-  }
-  slots_[slot.tensor].has_state = true;
-  torch::autograd::impl::bump_version(parameter);
-  return earlier;
-}
-
-void BucketOptimizer::find_changed_groups() {
-  std::size_t in_groups = 0;
-  for (const auto& group : optimizer_.param_groups()) in_groups += group.params().size();
-  if (in_groups != in_groups_) find_groups();
-}
-
-void BucketOptimizer::prepare() {
-  if (sharing_ == nullptr) return;
-  const torch::NoGradGuard no_grad;
-  find_changed_groups();
-  share_state();
-  for (std::size_t b = 0; b < plan_.buckets.size(); ++b)
-    for (const auto& slot : plan_.buckets[b].slots) {
-      move_into_place(slot.tensor);
-      if (!slots_[slot.tensor].group) continue;
-      const auto& there = places(b, slot);
-      const auto now = rule_->find_state(parameters_[slot.tensor]);
-      for (std::size_t field = 0; field < update_fields; ++field) {
-        if (!there[field].defined()) continue;
-        const bool has_values = now[field] != nullptr && now[field]->defined();
-        if (has_values && !same_place(*now[field], there[field])) *now[field] = there[field].copy_(*now[field]);
-        if (!has_values && slots_[slot.tensor].has_state) there[field].zero_();
-      }
-      slots_[slot.tensor].has_state = now[0] != nullptr;
-    }
-}
-
-void BucketOptimizer::stop_sharing() {
-  for (const auto& memory : shared_) memory->make_private();
-  shared_.clear();
-  sharing_ = nullptr;
-}
-
-std::size_t BucketOptimizer::shared_bytes() const {
-  std::size_t bytes = 0;
-  for (const auto& bucket : plan_.buckets) bytes += bucket.payload * size_of(bucket.dtype);
-  return bytes * shared_.size();
+  return result;
 }
 
 std::vector<BucketOptimizer::Run> BucketOptimizer::runs(std::size_t b) {
@@ -407,14 +443,15 @@ std::vector<BucketOptimizer::Run> BucketOptimizer::runs(std::size_t b) {
     const auto group = slots_[slot.tensor].group;
     if (!group || !parameter.grad().defined()) continue;
     move_into_place(slot.tensor);
-    const auto& options = options_of(*group);
-    const auto earlier = begin_update(b, slot);
-    const bool padding = rule_->keeps_zeros(options);
+    const auto rule = rule_of(*group);
+    const auto step = rule_->adopt_state(parameter, places(b, slot, rule), sharing_ != nullptr);
+    slots_[slot.tensor].has_state = true;
+    torch::autograd::impl::bump_version(parameter);
+    const bool padding = keeps_zeros(rule);
     const std::size_t next = s + 1 < bucket.slots.size() ? bucket.slots[s + 1].offset : bucket.payload;
-    const Run run{*group, earlier, slot.offset, padding ? next : slot.offset + slot.count,
-                  s + 1};
+    const Run run{*group, step, slot.offset, padding ? next : slot.offset + slot.count, s + 1};
     const bool joins = padding && !result.empty() && result.back().next_slot == s &&
-                       result.back().group == run.group && result.back().earlier == earlier;
+                       result.back().group == run.group && result.back().step == step;
     if (!joins) {
       result.push_back(run);
       continue;
@@ -425,82 +462,63 @@ std::vector<BucketOptimizer::Run> BucketOptimizer::runs(std::size_t b) {
   return result;
 }
 
-// LibTorch's kernels divide gradients by a float32 and store them. This saves one pass over the memory if
-// it is exact enough.
-std::optional<Tensor> BucketOptimizer::scale_for(std::size_t b, const GradientFactor& factor) {
-  const auto* const known = std::get_if<double>(&factor);
-  if (known != nullptr && *known == 1) return {};
-  const bool all = plan_.buckets[b].dtype == DType::float32 && updates_all(b);
-  if (all && known != nullptr) return torch::full({}, 1 / *known, gradients_[b].options());
-  if (all) return std::get<Tensor>(factor).reciprocal().to(torch::kFloat32);
-  multiply(gradients_[b], factor);
-  return {};
-}
-
-bool BucketOptimizer::updates_all(std::size_t b) const {
-  return std::ranges::all_of(plan_.buckets[b].slots,
-                             [&](const BucketSlot& slot) { return slots_[slot.tensor].group.has_value(); });
+void BucketOptimizer::find_changed_groups() {
+  std::size_t in_groups = 0;
+  for (const auto& group : optimizer_.param_groups()) in_groups += group.params().size();
+  if (in_groups != in_groups_) find_groups();
 }
 
 void BucketOptimizer::update(std::size_t b, const GradientFactor& factor,
                              const std::optional<Tensor>& leave_out) {
   const torch::NoGradGuard no_grad;
   find_changed_groups();
-  if (flat_parameters_[b].is_cpu()) {
-    double scale = std::get<double>(factor);
-    if (!updates_all(b)) {
-      multiply(gradients_[b], factor);
-      scale = 1;
+  // The kernels store the product. This saves one pass over the memory if they update all of the bucket.
+  const bool on_device = gradients_[b].is_cuda();
+  bool all = !on_device || plan_.buckets[b].dtype == DType::float32;
+  for (const auto& slot : plan_.buckets[b].slots) all = all && slots_[slot.tensor].group;
+  const GradientFactor left = all ? factor : GradientFactor(1.0);
+  if (!all) multiply(gradients_[b], factor);
+  if (rule_ == nullptr) return;
+  if (!on_device) {
+    if (leave_out && leave_out->item<float>() == 1) {
+      runs(b);  // Counts updates.
+      return;
     }
     const auto* const own = static_cast<const std::byte*>(gradients_[b].const_data_ptr());
-    return update_on_cpu(b, {&own, 1}, 1, scale);
+    return update_part(b, {.by_rank = {&own, 1}, .factor = number_of(left)});
   }
-  const auto scale = scale_for(b, factor);
-  if (rule_ == nullptr) return;
-  for (const auto& run : runs(b)) {
-    if (run.first == run.end) continue;  // A tensor without elements.
-    const auto piece = [&](const Tensor& flat) {
-      return flat.narrow(0, static_cast<std::int64_t>(run.first),
-                         static_cast<std::int64_t>(run.end - run.first));
-    };
-    FlatRun flat{piece(flat_parameters_[b]), piece(gradients_[b]), {}};
-    for (std::size_t f = 0; f < update_fields; ++f)
-      if (flat_state_[b][f].defined()) flat.state[f] = piece(flat_state_[b][f]);
-    rule_->update(flat, options_of(run.group), run.earlier, {scale, leave_out});
-  }
+  const auto divisor = divisor_of(left, gradients_[b]);
+  for (const auto& run : runs(b))
+    if (run.first != run.end)  // A tensor may have no elements.
+      update_on_device(piece_of(b, run.first, run.end), rule_of(run.group), run.step, divisor, leave_out);
 }
 
-void BucketOptimizer::update_from(std::size_t b, std::span<const std::byte* const> gradients_by_rank, bool average) {
+void BucketOptimizer::update_from(std::size_t b, std::span<const std::byte* const> gradients_by_rank,
+                                  bool average) {
   const torch::NoGradGuard no_grad;
   find_changed_groups();
-  update_on_cpu(b, gradients_by_rank, average ? static_cast<double>(gradients_by_rank.size()) : 1, 1);
+  update_part(b, {gradients_by_rank, average ? static_cast<double>(gradients_by_rank.size()) : 1, 1});
 }
 
-// Updates this rank's part of the bucket. The sum of `gradients` is divided and multiplied, and stored if it changes.
-void BucketOptimizer::update_on_cpu(std::size_t b, std::span<const std::byte* const> gradients, double divisor,
-                                    double scale) {
-  if (rule_ == nullptr) return;
+// Updates this rank's part of the bucket.
+void BucketOptimizer::update_part(std::size_t b, const HostGradients& gradients) {
   const auto& bucket = plan_.buckets[b];
-  const std::size_t element = size_of(bucket.dtype);
-  const auto [first, last] =
-      sharing_ != nullptr ? sharing_->own_part(bucket.payload, element) : std::pair(std::size_t{0}, bucket.payload);
-  std::vector<const void*> inputs(gradients.size());
+  std::pair<std::size_t, std::size_t> part{0, bucket.payload};
+  if (sharing_ != nullptr) part = sharing_->own_part(bucket.payload, size_of(bucket.dtype));
   for (const auto& run : runs(b)) {
-    const std::size_t begin = std::max(run.first, first), end = std::min(run.end, last);
-    if (begin >= end) continue;
-    const auto at = [&](const Tensor& flat) -> void* {
-      return flat.defined() ? static_cast<std::byte*>(flat.data_ptr()) + begin * element : nullptr;
-    };
-    for (std::size_t k = 0; k < inputs.size(); ++k) inputs[k] = gradients[k] + begin * element;
-    UpdateSlice slice{.dtype = bucket.dtype, .count = end - begin, .parameter = at(flat_parameters_[b])};
-    for (std::size_t field = 0; field < update_fields; ++field) slice.state[field] = at(flat_state_[b][field]);
-    slice.gradients = inputs;
-    slice.divisor = divisor;
-    slice.gradient_scale = scale;
-    if (inputs.size() > 1 || scale != 1) slice.reduced = at(gradients_[b]);
-    slice.step = run.earlier + 1;
-    farandole::update(rule_->rule(options_of(run.group)), slice);
+    const auto first = std::max(run.first, part.first), end = std::min(run.end, part.second);
+    if (first < end) update_on_host(piece_of(b, first, end), rule_of(run.group), run.step, gradients, first);
   }
+}
+
+FlatRun BucketOptimizer::piece_of(std::size_t b, std::size_t first, std::size_t end) const {
+  const auto piece = [&](const Tensor& flat) {
+    if (!flat.defined()) return flat;
+    return flat.narrow(0, static_cast<std::int64_t>(first), static_cast<std::int64_t>(end - first));
+  };
+  FlatRun run{piece(flat_parameters_[b]), piece(gradients_[b]), {}};
+  for (std::size_t f = 0; f < update_fields; ++f) run.state[f] = piece(flat_state_[b][f]);
+  return run;
 }
 
 void BucketOptimizer::update_others() {

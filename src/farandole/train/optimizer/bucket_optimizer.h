@@ -12,7 +12,6 @@
 #pragma once
 
 #include <array>
-#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
@@ -32,6 +31,9 @@ using GradientFactor = std::variant<double, torch::Tensor>;
 void multiply(torch::Tensor& gradients, const GradientFactor& factor);
 
 class FusedRule;
+struct FlatRun;
+struct HostGradients;
+using StateFields = std::array<torch::Tensor, update_fields>;  // undefined where a rule has no such field
 
 class BucketOptimizer {
  public:
@@ -71,26 +73,23 @@ class BucketOptimizer {
   std::vector<torch::Tensor>& writable_parameters();
 
  private:
-  using StatePlaces = std::array<torch::Tensor, update_fields>;  // Those that are in use.
   struct Slot {
     std::optional<std::size_t> group{};  // Group in the optimizer; no value: not for a fused kernel.
-    StatePlaces state;                   // Views of the flat state.
+    StateFields state{};                 // Views of the flat state.
     bool has_state = false;              // They have been used. Only with sharing.
   };
   struct Run;
 
   void find_groups();
-  const torch::optim::OptimizerOptions& options_of(std::size_t group) const;
-  void move_into_place(std::size_t tensor);
-  std::vector<Run> runs(std::size_t bucket);
-  const StatePlaces& places(std::size_t bucket, const BucketSlot& slot);
-  std::int64_t begin_update(std::size_t bucket, const BucketSlot& slot);
   void find_changed_groups();
-  bool updates_all(std::size_t bucket) const;
-  void update_on_cpu(std::size_t bucket, std::span<const std::byte* const> gradients, double divisor, double scale);
-  std::optional<torch::Tensor> scale_for(std::size_t bucket, const GradientFactor& factor);
   std::vector<torch::Tensor> share_flat();
   void share_state();
+  void update_part(std::size_t bucket, const HostGradients& gradients);
+  FlatRun piece_of(std::size_t bucket, std::size_t first, std::size_t end) const;
+  UpdateRule rule_of(std::size_t group) const;
+  void move_into_place(std::size_t tensor);
+  std::vector<Run> runs(std::size_t bucket);
+  StateFields places(std::size_t bucket, const BucketSlot& slot, const UpdateRule& rule);
 
   torch::optim::Optimizer& optimizer_;
   const BucketPlan& plan_;
@@ -101,11 +100,10 @@ class BucketOptimizer {
   std::vector<torch::Tensor> parameters_, places_;
   std::vector<torch::Tensor> gradients_;  // Indexed by bucket; flat, as are the next two.
   std::vector<torch::Tensor> flat_parameters_;
-  // Indexed by bucket and field; created when first needed.
-  std::vector<StatePlaces> flat_state_;
-  std::vector<Slot> slots_;    // Indexed by tensor.
-  std::size_t in_groups_ = 0;  // Number of parameters of all groups at the last check.
-  bool others_ = false;        // Some parameters are not for a fused kernel.
+  std::vector<StateFields> flat_state_;  // Indexed by bucket; created when first needed.
+  std::vector<Slot> slots_;              // Indexed by tensor.
+  std::size_t in_groups_ = 0;            // Number of parameters of all groups at the last check.
+  bool others_ = false;                  // Some parameters are not for a fused kernel.
 };
 
 }  // namespace farandole

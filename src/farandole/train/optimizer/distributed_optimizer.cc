@@ -284,9 +284,7 @@ struct DistributedOptimizer::Impl {
   }
 
   // The norm, or the decision of all ranks about the step, needs all gradients before the first update.
-  bool needs_all() const {
-    return options.clip_norm || scaler || options.on_nonfinite == OnNonFinite::skip;
-  }
+  bool needs_all() const { return options.clip_norm || scaler || options.on_nonfinite == OnNonFinite::skip; }
 
   // There are four ways from gradients to parameters; they differ in what must be known before the first
   // update. Each returns whether the parameters were updated.
@@ -299,10 +297,10 @@ struct DistributedOptimizer::Impl {
       joining->agree_to_step(true, true);
     }
     const bool already_reduced = std::exchange(synchronized, false);
-    const bool updated = already_reduced                       ? update_synchronized()
-                         : fuses                               ? update_with_reduction()
-                         : needs_all() || divided              ? update_after_reduction()
-                                                               : update_during_reduction();
+    const bool updated = already_reduced          ? update_synchronized()
+                         : fuses                  ? update_with_reduction()
+                         : needs_all() || divided ? update_after_reduction()
+                                                  : update_during_reduction();
     if (updated) end_step();
   }
 
@@ -357,7 +355,8 @@ struct DistributedOptimizer::Impl {
     if (scaler) throw UserError("step() cannot take a closure with loss scaling");
     if (divided) {
       if (options.shard == Shard::required)
-        throw UserError("step() cannot take a closure if parameters are divided by the ranks of a node; use shard auto");
+        throw UserError(
+            "step() cannot take a closure if parameters are divided by the ranks of a node; use shard auto");
       stop_sharing(true);
       why_not = "step() takes a closure";
     }
@@ -519,10 +518,11 @@ struct DistributedOptimizer::Impl {
   std::optional<Joining> joining;
   std::optional<BucketPlanner> planner;
   std::optional<BucketOptimizer> updates;
-  NodeSharing* sharing = nullptr;  // Set if the ranks of a node share parameters, or will after the first step.
-  bool divided = false;            // They do.
-  bool fuses = false;              // step() reduces and updates a bucket with one kernel.
-  std::string why_not;             // They do not share.
+  NodeSharing* sharing =
+      nullptr;                // Set if the ranks of a node share parameters, or will after the first step.
+  bool divided = false;       // They do.
+  bool fuses = false;         // step() reduces and updates a bucket with one kernel.
+  std::string why_not;        // They do not share.
   bool synchronized = false;  // Gradients are reduced and have not been used by a step.
   std::optional<NonFiniteGradient> skipped;
   std::optional<LossScaler> scaler;

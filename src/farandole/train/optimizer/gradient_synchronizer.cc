@@ -58,10 +58,11 @@ void GradientSynchronizer::use(BucketPlan plan, NodeSharing* sharing) {
     device_reducer_ = reducer.get();
     reducer_ = std::move(reducer);
   } else {
-    auto reducer = std::make_unique<HostReducer>(*communicator_, std::move(plan), op, session_.timeline(),
-                                                 HostReducerOptions{.compressed = sent_as(options_.compression),
-                                                                    .stop_requested = options_.stop_requested,
-                                                                    .sharing = sharing});
+    auto reducer =
+        std::make_unique<HostReducer>(*communicator_, std::move(plan), op, session_.timeline(),
+                                      HostReducerOptions{.compressed = sent_as(options_.compression),
+                                                         .stop_requested = options_.stop_requested,
+                                                         .sharing = sharing});
     host_reducer_ = reducer.get();
     reducer_ = std::move(reducer);
   }

@@ -21,9 +21,9 @@ std::string find_reason(const DistributedOptimizerOptions& options, const torch:
   const auto has_other_type = [](const torch::Tensor& tensor) {
     return tensor.scalar_type() != torch::kFloat32 && tensor.scalar_type() != torch::kFloat64;
   };
+  if (options.synchronization.of_parameters()) return "the ranks average parameters";
   if (ranks.size == 1) return "there is one rank";
   if (facts.on_gpu) return "the ranks compute on GPUs";
-  if (options.synchronization.of_parameters()) return "the ranks average parameters";
   if (!options.sparse_parameters.empty()) return "there are sparse gradients";
   if (options.compression.of_ranks()) return "gradients are compressed";
   if (!is_divisible(optimizer)) return "the optimizer is not SGD, Adam, AdamW or RMSprop";
@@ -43,13 +43,15 @@ Shard parse_shard(std::string_view text) {
   throw UserError(fmt::format("--shard cannot be '{}'; use auto, on or off", text));
 }
 
-std::string why_not_shared(const DistributedOptimizerOptions& options, const torch::optim::Optimizer& optimizer,
-                           const TrainedParameters& dense, Communicator& ranks, const SharingFacts& facts) {
+std::string why_not_shared(const DistributedOptimizerOptions& options,
+                           const torch::optim::Optimizer& optimizer, const TrainedParameters& dense,
+                           Communicator& ranks, const SharingFacts& facts) {
   if (options.shard == Shard::off) return "it is off";
   auto reason = find_reason(options, optimizer, dense, ranks, facts);
   if (options.shard == Shard::required && !reason.empty())
-    throw UserError(
-        fmt::format("parameters and optimizer state cannot be divided by the ranks of a node: {}; use shard auto", reason));
+    throw UserError(fmt::format(
+        "parameters and optimizer state cannot be divided by the ranks of a node: {}; use shard auto",
+        reason));
   return reason;
 }
 
