@@ -271,20 +271,42 @@ TEST_P(GpuBuckets, AreExplainedWhileARankWaits) {
   }));
 }
 
-// One launch packs all gradients of a bucket; one looks for elements that are not finite. Ranks that share a
-// GPU reduce the bucket with one more.
-TEST_P(GpuBuckets, LaunchOneKernelForEachTask) {
-  if (real_gpus() > 0) GTEST_SKIP() << "only the double counts launches";
-  expect_all_succeed(run_gpu_ranks(1, [&](GpuRank& rank) {
-    DeviceRank own(rank, GetParam(), 20);
-    const auto buckets = static_cast<int>(own.reducer.plan().buckets.size());
-    EXPECT_LT(buckets, 15);
-    own.begin_step();
-    for (std::size_t tensor = 0; tensor < 20; ++tensor) own.produce(tensor, 1, Where::elsewhere);
-    own.finish();
-    EXPECT_EQ(of_double<int()>("gpu_double_launches")(), 2 * buckets);  // copies, and the search
-    own.wait();
-  }));
+// What a bucket costs, however many gradients it has. One launch packs them; one looks for elements that are not
+// finite. Ranks that share a GPU reduce the bucket with one more.
+TEST_P(GpuBuckets, CostFewCallsOfCuda) {
+  if (real_gpus() > 0) GTEST_SKIP() << "only the double counts calls";
+  for (const int ranks : {1, 2})
+    expect_all_succeed(run_gpu_ranks(ranks, [&](GpuRank& rank) {
+      constexpr std::size_t tensors = 20;
+      DeviceRank own(rank, GetParam(), tensors);
+      const auto buckets = static_cast<int>(own.reducer.plan().buckets.size());
+      EXPECT_LT(buckets, 15);
+      const auto calls = of_double<int(const char*)>("gpu_double_calls");
+      std::map<std::string, int> before, during;
+      const auto count = [&](std::map<std::string, int>& counts) {
+        for (const auto* name : {"cudaLaunchKernel", "cudaMemcpyAsync", "cudaEventRecord",
+                                 "cudaStreamWaitEvent", "cudaMemsetAsync"})
+          counts[name] = calls(name);
+      };
+      own.begin_step();
+      count(before);
+      for (std::size_t tensor = 0; tensor < tensors; ++tensor) own.produce(tensor, 1, Where::elsewhere);
+      const auto seen = own.finish();
+      count(during);
+      const auto of_bucket = [&](const char* name, int others = 0) {
+        const int number = during[name] - before[name] - others;
+        EXPECT_EQ(number % buckets, 0) << name << " " << number;
+        return number / buckets;
+      };
+      const bool reduced = ranks > 1;
+      EXPECT_EQ(of_bucket("cudaLaunchKernel"), reduced && GetParam() == Gpus::shared ? 3 : 2);
+      // Flags and table; what is known of earlier buckets; flags. The others are the test's own copies.
+      EXPECT_EQ(of_bucket("cudaMemcpyAsync", 2 * tensors + buckets), 3);
+      EXPECT_EQ(of_bucket("cudaEventRecord"), reduced ? 3 : 2);  // written, reduced by the ranks, and known
+      EXPECT_EQ(of_bucket("cudaStreamWaitEvent"), 2);            // of the reduction, and of the update
+      EXPECT_EQ(of_bucket("cudaMemsetAsync"), 0);
+      own.wait();
+    }));
 }
 
 int two_steps(GpuRank& rank, Gpus gpus) {

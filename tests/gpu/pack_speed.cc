@@ -40,9 +40,14 @@ class Packing {
   std::size_t bytes() const { return bytes_; }
   double pack() {
     return seconds_of(runtime_, stream_.handle(), [&] {
-      for (auto& bucket : buckets_)
-        kernels_.copy(bucket.pieces, reinterpret_cast<CopyPiece*>(bucket.host.get()),
-                      reinterpret_cast<CopyPiece*>(bucket.table.get()), stream_.handle());
+      for (auto& bucket : buckets_) {
+        const auto parts = GpuKernels::number_parts(bucket.pieces);
+        std::ranges::copy(bucket.pieces, reinterpret_cast<CopyPiece*>(bucket.host.get()));
+        runtime_->copy(bucket.table.get(), bucket.host.get(), bucket.pieces.size() * sizeof(CopyPiece),
+                       stream_.handle());
+        kernels_.copy({reinterpret_cast<const CopyPiece*>(bucket.table.get()), bucket.pieces.size()}, parts,
+                      stream_.handle());
+      }
     });
   }
   double copy() {

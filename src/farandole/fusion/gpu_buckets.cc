@@ -28,8 +28,8 @@ std::unique_ptr<DeviceCommunicator> connect(Communicator& bootstrap, const GpuOf
   return std::make_unique<NcclCommunicator>(bootstrap, gpu.runtime, gpu.device, std::move(options));
 }
 
-// What lies behind the flags, aligned to 8 bytes. One copy brings the flags and this to the device, and one
-// brings them back.
+// What lies behind the flags, aligned to 8 bytes. Behind it is the table of what is packed. One copy brings all of
+// this to the device, and one brings the flags and the result back.
 struct ScanResult {
   std::uint64_t first = all_finite;  // the first element that is not finite
   float found = 0;                   // 1 if there is one, also in an earlier reduction
@@ -44,11 +44,10 @@ class GpuBucket final : public DeviceBucket {
         op_(op),
         payload_bytes_(bucket.payload * size_of(bucket.dtype)),
         result_at_((bucket.bytes() + 7) / 8 * 8),
-        memory_(parts_->ranks->allocate(result_at_ + sizeof(ScanResult))),
-        table_(runtime().allocate(bucket.slots.size() * sizeof(CopyPiece))) {
+        table_at_(result_at_ + sizeof(ScanResult)),
+        memory_(parts_->ranks->allocate(table_at_ + bucket.slots.size() * sizeof(CopyPiece))) {
     for (auto& turn : turns_)
-      turn = {runtime().allocate_pinned(result_at_ + sizeof(ScanResult) - payload_bytes_),
-              runtime().allocate_pinned(bucket.slots.size() * sizeof(CopyPiece)),
+      turn = {runtime().allocate_pinned(table_at_ + bucket.slots.size() * sizeof(CopyPiece) - payload_bytes_),
               std::make_unique<GpuEvent>(parts_->gpu.runtime)};
   }
 
@@ -67,8 +66,7 @@ class GpuBucket final : public DeviceBucket {
     runtime().zero(at, bytes, parts_->gpu.current_stream());
   }
 
-  // Autograd may compute the gradients of a bucket on several streams. Each has an event after
-  // its last write.
+  // Autograd may compute the gradients of a bucket on several streams.
   void written() override {
     auto* const stream = parts_->gpu.current_stream();
     const auto known = std::find_if(writers_.begin(), writers_.end(),
@@ -77,20 +75,25 @@ class GpuBucket final : public DeviceBucket {
         known != writers_.end()
             ? *known
             : writers_.emplace_back(Writer{stream, std::make_unique<GpuEvent>(parts_->gpu.runtime)});
-    writer.end->record(stream);
     writer.wrote = true;
   }
 
   void start(int turn, std::string_view name, std::span<const Gradient> gradients, double factor) override {
     auto* const stream = parts_->stream.handle();
     auto& own = turns_[turn];
-    for (auto& writer : writers_)
-      if (std::exchange(writer.wrote, false)) writer.end->hold(stream);
-    pack(own, gradients);
+    for (auto& writer : writers_) {
+      if (!std::exchange(writer.wrote, false)) continue;
+      writer.end->record(writer.stream);
+      writer.end->hold(stream);
+    }
     *result_of(own) = ScanResult();
+    const auto pieces = table_of(own, gradients);
+    const auto parts = GpuKernels::number_parts(pieces);
     auto* const flags_there = memory_.get() + payload_bytes_;
-    const auto flag_bytes = result_at_ + sizeof(ScanResult) - payload_bytes_;
-    runtime().copy(flags_there, own.flags.get(), flag_bytes, stream);
+    const auto flag_bytes = table_at_ - payload_bytes_;
+    runtime().copy(flags_there, own.flags.get(), flag_bytes + pieces.size_bytes(), stream);
+    const auto* const table = reinterpret_cast<const CopyPiece*>(memory_.get() + table_at_);
+    parts_->kernels.copy({table, pieces.size()}, parts, stream);
     // NCCL's kernel for one rank reads and writes the whole bucket.
     if (parts_->ranks->size > 1 || factor != 1)
       parts_->ranks->allreduce(name, memory_.get(), bucket_.count(), bucket_.dtype, op_, factor, stream);
@@ -118,7 +121,7 @@ class GpuBucket final : public DeviceBucket {
     bool wrote = false;  // since the last reduction was started
   };
   struct Turn {
-    Buffer flags, table;  // memory of the host
+    Buffer flags;  // memory of the host, also for the result and the table
     std::unique_ptr<GpuEvent> reduced;
   };
 
@@ -139,19 +142,19 @@ class GpuBucket final : public DeviceBucket {
     runtime().copy(&result_there()->found, found, sizeof *found, stream);
   }
 
-  void pack(const Turn& turn, std::span<const Gradient> gradients) {
-    if (gradients.empty()) return;
-    std::vector<CopyPiece> pieces;
-    for (const auto& gradient : gradients) pieces.push_back({gradient.from, gradient.to, gradient.bytes, 0});
-    parts_->kernels.copy(pieces, reinterpret_cast<CopyPiece*>(turn.table.get()),
-                         reinterpret_cast<CopyPiece*>(table_.get()), parts_->stream.handle());
+  std::span<CopyPiece> table_of(const Turn& turn, std::span<const Gradient> gradients) const {
+    auto* const table = reinterpret_cast<CopyPiece*>(turn.flags.get() + table_at_ - payload_bytes_);
+    std::ranges::transform(gradients, table, [](const Gradient& gradient) {
+      return CopyPiece{gradient.from, gradient.to, gradient.bytes, 0};
+    });
+    return {table, gradients.size()};
   }
 
   const std::shared_ptr<GpuParts> parts_;
   const Bucket bucket_;
   const ReduceOp op_;
-  const std::size_t payload_bytes_, result_at_;
-  const Buffer memory_, table_;
+  const std::size_t payload_bytes_, result_at_, table_at_;
+  const Buffer memory_;
   Turn turns_[2];
   int last_ = 0;
   std::vector<Writer> writers_;

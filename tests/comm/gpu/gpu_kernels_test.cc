@@ -44,16 +44,17 @@ TEST(GpuKernels, CopyAllPiecesWithOneLaunch) {
                table = runtime->allocate(count * sizeof(CopyPiece));
     for (std::size_t i = 0; i < bytes; ++i) from[i] = static_cast<std::byte>(random());
     std::vector<std::byte> expected(bytes);
-    std::vector<CopyPiece> pieces;
+    const std::span pieces(reinterpret_cast<CopyPiece*>(host.get()), count);
     for (std::size_t i = 0; i < count; ++i) {
       const std::size_t source = random() % (bytes / 2), length = random() % (bytes / count - 20);
       const std::size_t target = i * (bytes / count) + random() % 16;
-      pieces.push_back({there.get() + source, packed.get() + target, length, 0});
+      pieces[i] = {there.get() + source, packed.get() + target, length, 0};
       std::copy_n(from.get() + source, length, expected.begin() + static_cast<std::ptrdiff_t>(target));
     }
     runtime->copy(there.get(), from.get(), bytes, stream.handle());
-    kernels.copy(pieces, reinterpret_cast<CopyPiece*>(host.get()), reinterpret_cast<CopyPiece*>(table.get()),
-                 stream.handle());
+    const auto parts = GpuKernels::number_parts(pieces);
+    runtime->copy(table.get(), host.get(), pieces.size_bytes(), stream.handle());
+    kernels.copy({reinterpret_cast<const CopyPiece*>(table.get()), count}, parts, stream.handle());
     runtime->copy(to.get(), packed.get(), bytes, stream.handle());
     wait_for(runtime, stream);
     EXPECT_TRUE(std::equal(expected.begin(), expected.end(), to.get()));

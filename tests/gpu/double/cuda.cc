@@ -251,9 +251,16 @@ struct CUevent_st {
 
 namespace gpu_double {
 
+std::mutex counts_mutex;
+std::map<std::string, int> counts;  // of all calls
+
 bool fails(const std::string& name) {
   static std::mutex mutex;
   static std::map<std::string, int> calls;
+  {
+    const std::lock_guard lock(counts_mutex);
+    ++counts[name];
+  }
   const char *const fault = std::getenv("GPU_DOUBLE_FAIL"), *const death = std::getenv("GPU_DOUBLE_DIE");
   if (fault == nullptr && death == nullptr) return false;
   const std::lock_guard lock(mutex);
@@ -584,6 +591,11 @@ void gpu_double_pause(bool on) {
 
 int gpu_double_launches() {
   return launches;
+}
+
+int gpu_double_calls(const char* name) {
+  const std::lock_guard lock(gpu_double::counts_mutex);
+  return gpu_double::counts[name];
 }
 
 int gpu_double_waits() {

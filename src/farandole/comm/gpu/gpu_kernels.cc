@@ -18,16 +18,6 @@ std::uint64_t blocks_for(std::uint64_t bytes) {
   return std::min(most_blocks, (vectors + threads_of_block - 1) / threads_of_block);
 }
 
-// Returns how many parts there are.
-std::uint64_t number_parts(std::span<CopyPiece> pieces) {
-  std::uint64_t parts = 0;
-  for (auto& piece : pieces) {
-    piece.first_part = parts;
-    parts += copy_parts(piece.bytes);
-  }
-  return parts;
-}
-
 std::uint64_t exponent_of(DType dtype) {
   switch (dtype) {
     case DType::float16:
@@ -85,14 +75,17 @@ void GpuKernels::launch(const void* kernel, std::uint64_t blocks, const void* ar
              "cudaLaunchKernel");
 }
 
-void GpuKernels::copy(std::span<const CopyPiece> pieces, CopyPiece* host, CopyPiece* device,
-                      CUstream_st* stream) const {
-  std::copy(pieces.begin(), pieces.end(), host);
-  const auto parts = number_parts({host, pieces.size()});
-  if (parts == 0) return;
-  runtime_->copy(device, host, pieces.size_bytes(), stream);
-  BatchedCopy copy{device, pieces.size()};
-  launch(copy_, parts, &copy, stream);
+std::uint64_t GpuKernels::number_parts(std::span<CopyPiece> pieces) {
+  std::uint64_t parts = 0;
+  for (auto& piece : pieces) {
+    piece.first_part = parts;
+    parts += copy_parts(piece.bytes);
+  }
+  return parts;
+}
+
+void GpuKernels::copy(const BatchedCopy& table, std::uint64_t parts, CUstream_st* stream) const {
+  if (parts > 0) launch(copy_, parts, &table, stream);
 }
 
 void GpuKernels::copy(PeerCopy pieces, CUstream_st* stream) const {

@@ -22,9 +22,10 @@ class GpuKernels {
 
   // All functions queue at most one launch on the stream and return.
 
-  // Writes the table of the copies into `host`, copies it to `device`, and copies the pieces. Each of both
-  // tables has room for `pieces`. `host` is pinned. Do not change it until the stream has executed this copy.
-  void copy(std::span<const CopyPiece> pieces, CopyPiece* host, CopyPiece* device, CUstream_st* stream) const;
+  // Sets the pieces' first parts, and returns how many parts there are.
+  static std::uint64_t number_parts(std::span<CopyPiece> pieces);
+  // Copies the pieces of a table that is in memory of the device. Does nothing without parts.
+  void copy(const BatchedCopy& table, std::uint64_t parts, CUstream_st* stream) const;
   // Sets the pieces' first parts and copies them.
   void copy(PeerCopy pieces, CUstream_st* stream) const;
   // Lowers *first to the number of the first element that is not finite, and sets *found to 1 if there is
