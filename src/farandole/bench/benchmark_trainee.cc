@@ -6,6 +6,7 @@
 #include "farandole/base/clock.h"
 #include "farandole/base/error.h"
 #include "farandole/train/run/training_state.h"
+#include "farandole/train/torch_optimizers.h"
 
 namespace farandole {
 
@@ -56,8 +57,16 @@ BenchmarkTrainee::Workload BenchmarkTrainee::workload(const std::string& name) {
 
 BenchmarkTrainee::BenchmarkTrainee(Session& session, const std::string& model,
                                    const DistributedOptimizerOptions& options,
-                                   std::function<void()> wait_for_data)
-    : BenchmarkTrainee(session, workload(model), options, std::move(wait_for_data)) {}
+                                   std::function<void()> wait_for_data, const std::string& optimizer)
+    : BenchmarkTrainee(session, with(workload(model), optimizer), options, std::move(wait_for_data)) {}
+
+BenchmarkTrainee::Workload BenchmarkTrainee::with(Workload workload, const std::string& optimizer) {
+  if (!optimizer.empty())
+    workload.optimizer = [optimizer](std::vector<torch::Tensor> parameters) {
+      return make_optimizer({.name = optimizer, .lr = 5e-4}, parameters);
+    };
+  return workload;
+}
 
 BenchmarkTrainee::BenchmarkTrainee(Session& session, const Workload& workload,
                                    const DistributedOptimizerOptions& options,

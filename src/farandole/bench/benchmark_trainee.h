@@ -26,8 +26,9 @@ class BenchmarkTrainee {
   // If `wait_for_data` is set, each step calls it in "data".
   // Throws: UserError if there is no model `model`.
   // Collective: every rank of the group must call this in the same order.
+  // `optimizer`: its name for make_optimizer(), instead of the model's own.
   BenchmarkTrainee(Session& session, const std::string& model, const DistributedOptimizerOptions& options,
-                   std::function<void()> wait_for_data = {});
+                   std::function<void()> wait_for_data = {}, const std::string& optimizer = {});
 
   // Throws: UserError if there is no model `model`.
   static void check(const std::string& model);
@@ -45,11 +46,13 @@ class BenchmarkTrainee {
   void track(Run& run) { run.track(*model_, *inner_); }
 
   std::size_t gradient_bytes() const { return optimizer_.gradient_bytes(); }
+  Sharding sharding() const { return optimizer_.sharding(); }
   std::size_t packed_bytes_a_step() const { return optimizer_.packed_bytes() / steps_; }
 
  private:
   struct Workload;
   static Workload workload(const std::string& name);
+  static Workload with(Workload workload, const std::string& optimizer);
   BenchmarkTrainee(Session& session, const Workload& workload, const DistributedOptimizerOptions& options,
                    std::function<void()> wait_for_data);
   void step();

@@ -21,6 +21,7 @@ struct StepBenchmarkOptions {
   int steps = 20;  // Measured steps of each kind; short blocks of both kinds alternate.
   int warmup = 5;  // Steps before the measurement.
   DistributedOptimizerOptions optimizer{};
+  std::string optimizer_name{};  // Empty: that of the model.
 };
 
 struct StepResult {
@@ -30,6 +31,7 @@ struct StepResult {
   Sample step_without_communication;  // The same processes at the same time, without communication.
   std::size_t gradient_bytes = 0;     // Per rank.
   std::size_t packed_bytes = 0;       // Bytes per step that are copied into and out of buckets.
+  Sharding sharding;                  // On the node of rank 0.
 };
 
 // Each step uses the same random data.
@@ -40,8 +42,10 @@ StepResult benchmark_step(Session& session, const std::string& model, const Step
     if (auto group = session.new_group({r}); group != nullptr) own = std::move(group);
   auto by_itself = options.optimizer;
   by_itself.group = own.get();
-  BenchmarkTrainee together(session, model, options.optimizer), alone(session, model, by_itself);
-  StepResult result{model, session.size(), {}, {}, together.gradient_bytes(), 0};
+  by_itself.shard = Shard::automatic;
+  BenchmarkTrainee together(session, model, options.optimizer, {}, options.optimizer_name),
+      alone(session, model, by_itself, {}, options.optimizer_name);
+  StepResult result{model, session.size(), {}, {}, together.gradient_bytes(), 0, together.sharding()};
   together.steps(options.warmup);
   alone.steps(options.warmup);
   for (int done = 0; done < options.steps; done += turn_steps) {
@@ -66,6 +70,7 @@ void print(const StepResult& r) {
              100 * (r.step.median() / r.step_without_communication.median() - 1),
              static_cast<double>(r.gradient_bytes) / bytes_a_mib,
              static_cast<double>(r.packed_bytes) / bytes_a_mib);
+  if (r.ranks > 1) fmt::print("  {}\n", describe(r.sharding));
   std::fflush(stdout);
 }
 
@@ -83,7 +88,8 @@ Json to_json(const StepResult& r) {
           {"steps_ms", milliseconds(r.step)},
           {"steps_without_communication_ms", milliseconds(r.step_without_communication)},
           {"gradient_bytes", r.gradient_bytes},
-          {"packed_bytes", r.packed_bytes}};
+          {"packed_bytes", r.packed_bytes},
+          {"sharding", describe(r.sharding)}};
 }
 
 }  // namespace
@@ -91,7 +97,7 @@ Json to_json(const StepResult& r) {
 int step_command(int argc, const char* const* argv) {
   namespace po = boost::program_options;
   StepBenchmarkOptions options;
-  std::string models = "mlp,gpt,mnist", format = "text", compression = "none", transport;
+  std::string models = "mlp,gpt,mnist", format = "text", compression = "none", shard = "auto", transport;
   int bucket_mb = 25;
   OptionParser parser;
   parser.usage =
@@ -105,7 +111,10 @@ int step_command(int argc, const char* const* argv) {
       "warmup", po::value(&options.warmup)->default_value(options.warmup), "steps before the measurement")(
       "bucket-mb", po::value(&bucket_mb)->default_value(bucket_mb), "size of a gradient bucket in MiB")(
       "compression", po::value(&compression)->default_value(compression),
-      "compression of gradients, as of farandole train")(
+      "compression of gradients, as of farandole train")("shard", po::value(&shard)->default_value(shard),
+                                                         "auto, on or off, as of farandole train")(
+      "optimizer", po::value(&options.optimizer_name),
+      "sgd, adam, adamw or rmsprop, instead of the model's own")(
       "transport", po::value(&transport),
       "how ranks exchange data: auto, hierarchical or mpi. The default is FARANDOLE_TRANSPORT, or else auto")(
       "format", po::value(&format)->default_value(format), "text or json");
@@ -121,6 +130,7 @@ int step_command(int argc, const char* const* argv) {
       if (bucket_mb < 1) throw UserError("--bucket-mb must be at least 1");
       options.optimizer.buckets.bytes = static_cast<std::size_t>(bucket_mb) << 20;
       options.optimizer.compression = parse_compression(compression);
+      options.optimizer.shard = parse_shard(shard);
       if (!transport.empty()) parse_transport(transport);
       if (options.steps < 1) throw UserError("--steps must be at least 1");
       if (options.warmup < 1) throw UserError("--warmup must be at least 1");

@@ -254,8 +254,11 @@ std::optional<FitArguments> parse_fit(int argc, const char* const* argv) {
       "largest global norm of the gradients; 0 means no limit")(
       "on-nonfinite", po::value(&o.on_nonfinite)->default_value(o.on_nonfinite),
       "what happens if a gradient is a NaN or an infinity on any rank: stop, skip (leave the step out) or rollback "
-      "(return to the newest checkpoint)")("shuffle", po::value(&o.shuffle)->default_value(o.shuffle, "true"),
-                                           "read the rows in another order in each epoch")(
+      "(return to the newest checkpoint)")(
+      "shard", po::value(&o.shard)->default_value(o.shard),
+      "keep parameters and optimizer state once a node, and divide the update by its ranks: auto (if it is possible), "
+      "on or off")("shuffle", po::value(&o.shuffle)->default_value(o.shuffle, "true"),
+                   "read the rows in another order in each epoch")(
       "nan", po::value(&o.nan)->default_value(o.nan),
       "what a NaN in a feature does: error, skip (leave out the row) or keep")(
       "seed", po::value(&o.seed)->default_value(o.seed), "seed of the order, the split and dropout")(

@@ -49,6 +49,7 @@ void EstimatorOptions::check() const {
   require_one_of("--device", device, {"cpu", "cuda", "auto"});
   require_one_of("--precision", precision, {"float32", "tf32", "bfloat16", "float16"});
   require_one_of("--on-nonfinite", on_nonfinite, {"stop", "skip", "rollback"});
+  require_one_of("--shard", shard, {"auto", "on", "off"});
   require_option(clip_norm >= 0, "--clip-norm cannot be negative");
   require_option(precision != "float16" || optimizer != "lbfgs",
                  "--precision float16 is no option of lbfgs; use bfloat16");

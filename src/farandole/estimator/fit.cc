@@ -32,6 +32,7 @@ LoopOptions loop_options(const EstimatorOptions& o, const std::filesystem::path&
   loop.clip_norm = o.clip_norm;
   loop.precision = o.precision;
   loop.on_nonfinite = o.on_nonfinite;
+  loop.shard = o.shard;
   loop.saves_each_epoch = true;
   if (!o.checkpoint_every.empty()) loop.checkpoint_every = CheckpointInterval::parse(o.checkpoint_every);
   loop.checkpoint_keep = 2;

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,17 +24,28 @@ class LossScaler;
 // in named_parameters(), for DistributedOptimizerOptions::sparse_parameters.
 std::vector<std::string> sparse_parameters(const torch::nn::Module& module);
 
-// Parameters, reduced gradients and optimizer state are views of flat buckets. SGD, Adam and AdamW update
-// whole buckets with LibTorch's fused kernels as soon as a bucket is reduced; the results equal those of
+// Parameters, reduced gradients and optimizer state are views of flat buckets. SGD, Adam, AdamW and RMSprop update
+// whole buckets with fused kernels as soon as a bucket is reduced; the results equal those of
 // their own step() except for rounding. Other optimizers, types other than float32 and float64, and steps
 // with a closure use the optimizer's own step(). If a parameter has a gradient on some ranks only, the other
 // ranks contribute zeros. If it has none on any rank, its gradient stays undefined and it is not updated, as
 // in a single process.
+//
+// On CPUs, the ranks of a node keep parameters and optimizer state once, in memory that they share
+// (DistributedOptimizerOptions::shard). Each rank updates its part of them in step(), which returns when all ranks have
+// done so. The results are the same. For programs this means, until this object ends:
+// - Reading works on every rank: parameters, state, checkpoints, clones.
+// - What every rank writes with the same values may be written on every rank: clamp_(), copy_(), torch::load().
+// - What depends on the old value, such as mul_(0.99) or add_(), must be done on one rank of each node, between two
+//   barriers; on every rank it would be done several times.
+// - After step(), grad() may still be this rank's own gradient. Call synchronize() before step() to see that of all
+//   ranks.
 class DistributedOptimizer {
  public:
   using NamedParameters = torch::OrderedDict<std::string, torch::Tensor>;
 
-  // `session` and `optimizer` must outlive this object. The parameters get new memory with the same values.
+  // `session` and `optimizer` must outlive this object. The parameters get new memory with the same values, which they
+  // keep afterwards.
   // Throws: UserError on all ranks if the ranks train different tensors, or if `optimizer` and `parameters`
   // do not have the same parameters that require gradients.
   // Collective: every rank of the group must call this in the same order.
@@ -118,6 +131,8 @@ class DistributedOptimizer {
 
  private:
   friend class Join;
+  friend void check_replicas(Session& session, const torch::nn::Module& model);
+  std::map<const void*, std::uint64_t> hashes_of_shared();
   void join(bool divide_by_all);
   std::size_t shadow();  // Returns the number of steps of other ranks in which it took part.
 

@@ -97,11 +97,14 @@ class NonFiniteGradient : public Error {
 // What became of DistributedOptimizerOptions::shard.
 struct Sharding {
   bool divided = false;  // Parameters and state are shared and updated in parts.
-  std::string why_not;   // If they are not divided; empty if the options say so.
+  std::string why_not;   // If they are not divided.
   int ranks = 1;         // That share them on the node of this rank.
   // On this node: parameters and state now, and what they would need if each rank had its own.
   std::size_t bytes = 0, bytes_undivided = 0;
 };
+
+// One line for people.
+std::string describe(const Sharding& sharding);
 
 struct TunedPlan {
   std::size_t bucket_bytes = 0;

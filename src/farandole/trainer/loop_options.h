@@ -35,6 +35,7 @@ struct LoopOptions {
   std::optional<double> bucket_mb = 25;   // In MiB; no value: measured in the first steps.
   std::string compression = "none";       // see fusion/compression.h
   std::string synchronize = "gradients";  // see distributed_optimizer_options.h
+  std::string shard = "auto";             // auto | on | off; see Shard
   std::int64_t check_replicas = 0;        // Steps between two checks; 0: never.
   std::string on_nonfinite = "stop";      // stop | skip | rollback
 

@@ -139,6 +139,7 @@ void greet(Session& session, const TrainOptions& options, const DataSplit& data,
              trainer.total_steps(), options.epochs, options.epochs == 1 ? "" : "s");
   fmt::print("computes on {}\n", device);
   if (facts.between_nodes) fmt::print("{}\n", *facts.between_nodes);
+  if (facts.sharding) fmt::print("{}\n", *facts.sharding);
   std::fflush(stdout);
 }
 

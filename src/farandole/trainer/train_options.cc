@@ -140,6 +140,7 @@ OptionParser train_option_parser(TrainOptions& o, const std::filesystem::path& p
       ("bucket-mb", bucket_size(o.bucket_mb), "size of a gradient bucket in MiB; auto: measured in the first steps")
       ("compression", value(o.compression), "of gradients: none, float16, bfloat16 or bfloat16:between-nodes")
       ("synchronize", value(o.synchronize), "gradients: averaged in each step. parameters:K or parameters:epoch: parameters are averaged every K steps or after each epoch")
+      ("shard", value(o.shard), "keep parameters and optimizer state once a node, and divide the update by its ranks: auto (if it is possible), on or off")
       ("stall-seconds", seconds(o.stall_seconds, "--stall-seconds"), "report a collective that lasts longer; 0: never. Default: 60")
       ("stall-abort", seconds(o.stall_abort, "--stall-abort"), "end the job with exit code 70 if a collective lasts longer and no rank works meanwhile; 0: never. Default: 1800");
   keep.add_options()
@@ -219,6 +220,7 @@ void TrainOptions::check() const {
     throw UserError("--sample needs --model gpt; no other model generates text");
   if (optimizer != "sgd" && optimizer != "rmsprop" && momentum > 0)
     throw UserError("--momentum cannot be used with --optimizer " + optimizer + "; use sgd or rmsprop");
+  parse_shard(shard);
   const bool compresses = parse_compression(compression).of_ranks();
   if (parse_synchronization(synchronize).of_parameters() &&
       parse_compression(compression).kind != Compression::Kind::none)

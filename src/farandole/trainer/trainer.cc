@@ -48,6 +48,7 @@ DistributedOptimizerOptions optimizer_options(const LoopOptions& o, std::functio
   if (o.precision == "float16") result.loss_scaling.emplace();
   result.compression = parse_compression(o.compression);
   result.synchronization = parse_synchronization(o.synchronize);
+  result.shard = parse_shard(o.shard);
   result.tune = !o.bucket_mb;
   if (o.bucket_mb) result.buckets.bytes = static_cast<std::size_t>(*o.bucket_mb * 1024 * 1024);
   return result;

@@ -189,6 +189,7 @@ class RunText {
     steps();
     training();
     if (const auto use = run_.resources.text(); !use.empty()) line("resources", use);
+    if (facts.sharding) line("memory", *facts.sharding);
     if (run_.goodput) line("goodput", goodput_text(*run_.goodput));
     line("efficiency", fmt::format("parallel {} = load balance {} × communication {}",
                                    percent(metrics_.parallel_efficiency), percent(metrics_.load_balance),

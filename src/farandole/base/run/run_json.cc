@@ -118,6 +118,7 @@ void take_run_facts(const Json& object, const std::string& where, RunFacts& fact
   reader.count("memory_mib", facts.memory_mib);
   reader.texts("versions", facts.versions);
   reader.text("between_nodes", facts.between_nodes);
+  reader.text("sharding", facts.sharding);
   if (const auto size = object.find("bucket_mb"); size != object.end() && !size->is_string())
     reader.positive("bucket_mb", facts.bucket_mb);
   if (const auto config = object.find("config"); config != object.end() && config->is_object()) {
@@ -148,7 +149,8 @@ void write_run_facts(const std::filesystem::path& run_json, const RunFacts& fact
   set("cores", facts.cores);
   set("memory_mib", facts.memory_mib);
   object["versions"] = facts.versions;
-  if (facts.between_nodes) object["between_nodes"] = *facts.between_nodes;
+  set("between_nodes", facts.between_nodes);
+  set("sharding", facts.sharding);
   set("restarts", facts.restarts);
   set("total_steps", facts.total_steps);
   set("lost_steps", facts.lost_steps);

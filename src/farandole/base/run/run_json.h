@@ -34,6 +34,7 @@ struct RunFacts {
   std::optional<std::string> compression;       // as in `config`; only read
   std::map<std::string, std::string> versions;  // by library
   std::optional<std::string> between_nodes;     // how the nodes exchange data and why
+  std::optional<std::string> sharding;          // whether ranks share parameters, and what it saves
   std::vector<std::string> warnings;            // warnings of the reader
 };
 

@@ -203,7 +203,7 @@ bool keeps_zeros(const UpdateRule& rule) {
   return rule.kind == UpdateRule::Kind::sgd || rule.eps > 0;
 }
 
-// Uses the gradients from element `first` of the bucket on, and stores them in those of the run if they change. Uses
+// Uses the gradients from element `first` of the bucket on. If they are of one rank and change, they are stored. Uses
 // LibTorch's threads.
 void update_on_host(const FlatRun& run, const UpdateRule& rule, std::int64_t step,
                     const HostGradients& gradients, std::size_t first) {
@@ -220,7 +220,7 @@ void update_on_host(const FlatRun& run, const UpdateRule& rule, std::int64_t ste
     std::vector<const void*> inputs;
     for (const auto* const bucket : gradients.by_rank)
       inputs.push_back(bucket + (first + static_cast<std::size_t>(begin)) * element);
-    const bool changes = inputs.size() > 1 || gradients.factor != 1;
+    const bool changes = inputs.size() == 1 && gradients.factor != 1;
     update(rule, {.dtype = dtype_of(run.parameters),
                   .count = static_cast<std::size_t>(end - begin),
                   .parameter = at(run.parameters),

@@ -56,7 +56,7 @@ class BucketOptimizer {
   void update(std::size_t bucket, const GradientFactor& factor = 1.0,
               const std::optional<torch::Tensor>& leave_out = std::nullopt);
   // Reduces the gradients of all ranks, which are in the layout of the bucket, and updates, both in one pass over this
-  // rank's part of the bucket. Stores the reduced gradients in its own bucket. Only with sharing.
+  // rank's part of the bucket. The sum is not stored. Only with sharing.
   void update_from(std::size_t bucket, std::span<const std::byte* const> gradients_by_rank, bool average);
   // With sharing, call this in each step before any rank updates.
   // Collective: every rank of the node must call this in the same order.
@@ -65,6 +65,8 @@ class BucketOptimizer {
   // change them while others call this.
   void stop_sharing();
   std::size_t shared_bytes() const;  // Parameters and state that the ranks of the node share.
+  // Where the parameters are, indexed by tensor.
+  const std::vector<torch::Tensor>& places() const { return places_; }
   bool has_others() const { return others_; }
   // Updates all other parameters with the optimizer's own step(), which must not change parameters
   // that are already updated.

@@ -104,7 +104,7 @@ struct DistributedOptimizer::Impl {
         options(with_wish(the_options, the_session.internals())),
         parameters(named),
         own_vote(the_options.stop_requested != nullptr),
-        guard(named) {
+        guard(named, [this] { return hashes_of_shared(); }) {
     auto& internals = session.internals();
     refuse_combinations(options, internals.gpu.has_value());
     if (options.loss_scaling) scale_loss(*options.loss_scaling);
@@ -195,6 +195,22 @@ struct DistributedOptimizer::Impl {
     why_not = reason.empty() ? "another node has no memory that its ranks can share" : reason;
     if (options.shard == Shard::required) throw Error(why_not);
     log_warning("parameters and optimizer state are not divided by the ranks of a node: {}", why_not);
+  }
+
+  // Each rank hashes some of the parameters that the ranks of the node share. Parameters that have other memory on
+  // this rank are not in the result.
+  KnownHashes hashes_of_shared() {
+    KnownHashes known;
+    if (!divided) return known;
+    const auto& places = updates->places();
+    const auto memory = sharing->map(std::vector{places.size() * sizeof(std::uint64_t)});
+    auto* const hashes = reinterpret_cast<std::uint64_t*>(memory->blocks().front());
+    const auto ranks = static_cast<std::size_t>(sharing->node_size());
+    for (auto i = static_cast<std::size_t>(sharing->node_rank()); i < places.size(); i += ranks)
+      hashes[i] = hash_of(places[i]);
+    sharing->meet("hashes of parameters");
+    for (std::size_t i = 0; i < places.size(); ++i) known[places[i].const_data_ptr()] = hashes[i];
+    return known;
   }
 
   // From now on, each rank has parameters and state of its own.
@@ -497,7 +513,7 @@ struct DistributedOptimizer::Impl {
   }
 
   Sharding sharding() const {
-    Sharding result{divided, divided || options.shard == Shard::off ? "" : why_not};
+    Sharding result{divided, divided ? "" : why_not};
     if (!divided) return result;
     result.ranks = sharing->node_size();
     result.bytes = updates->shared_bytes();
@@ -625,6 +641,9 @@ std::optional<TunedPlan> DistributedOptimizer::tuned() const {
 }
 Sharding DistributedOptimizer::sharding() const {
   return impl_->sharding();
+}
+KnownHashes DistributedOptimizer::hashes_of_shared() {
+  return impl_->hashes_of_shared();
 }
 double DistributedOptimizer::gradient_norm() const {
   return impl_->norm.defined() ? impl_->norm.item<double>() : std::numeric_limits<double>::quiet_NaN();

@@ -33,7 +33,7 @@ std::string describe(const std::vector<Disagreement>& differences, const char* w
 }  // namespace
 
 void ReplicaGuard::note_start(const Communicator& ranks) {
-  if (!compared_ && ranks.size > 1) start_ = hashes_of(named_);
+  if (!compared_ && ranks.size > 1) start_ = hashes_of(named_, hash_());
 }
 
 void ReplicaGuard::compare_start(Communicator& ranks) {
@@ -61,7 +61,7 @@ void ReplicaGuard::compare_end(Communicator& ranks) const {
   int changed = version() != version_ ? 1 : 0;
   ranks.allreduce(CollectiveRegistry::training_end, &changed, 1, DType::int32, ReduceOp::max);
   if (changed != 0) return;
-  const auto differences = find_disagreements(ranks, "parameters at the end", hashes_of(named_));
+  const auto differences = find_disagreements(ranks, "parameters at the end", hashes_of(named_, hash_()));
   if (differences.empty()) return;
   constexpr std::size_t most = 8;
   double distance = 0;

@@ -43,6 +43,15 @@ Shard parse_shard(std::string_view text) {
   throw UserError(fmt::format("--shard cannot be '{}'; use auto, on or off", text));
 }
 
+std::string describe(const Sharding& sharding) {
+  constexpr std::size_t mib = std::size_t{1} << 20;
+  if (!sharding.divided)
+    return fmt::format("each rank keeps all parameters and optimizer state: {}", sharding.why_not);
+  return fmt::format(
+      "parameters and optimizer state are kept once a node: {} MiB instead of {} MiB for {} ranks",
+      (sharding.bytes + mib - 1) / mib, (sharding.bytes_undivided + mib - 1) / mib, sharding.ranks);
+}
+
 std::string why_not_shared(const DistributedOptimizerOptions& options,
                            const torch::optim::Optimizer& optimizer, const TrainedParameters& dense,
                            Communicator& ranks, const SharingFacts& facts) {

@@ -16,6 +16,7 @@
 #include "farandole/comm/nccl/nccl_communicator.h"
 #include "farandole/launch/process/memory.h"
 #include "farandole/timeline/counters/counters.h"
+#include "farandole/train/distributed_optimizer.h"
 #include "farandole/train/session_internals.h"
 
 namespace farandole {
@@ -121,6 +122,8 @@ RunFacts RunState::facts() const {
   if (const auto memory = job_memory_bytes()) facts.memory_mib = *memory >> 20;
   facts.versions = versions();
   facts.between_nodes = session_.between_nodes();
+  if (!internals.optimizers.empty() && session_.size() > 1)
+    facts.sharding = describe(internals.optimizers.front()->sharding());
   if (internals.gpu && !internals.gpu->shared) facts.versions["nccl"] = nccl_version();
   return facts;
 }

@@ -255,6 +255,7 @@ class RunPage {
                         std::min(metrics_.window_ns() * 1e-9, 1e12), metrics_.window.warmup_steps);
     if (facts.started) line += " · started " + *facts.started;
     std::string program = facts.program ? "<p class=\"facts\">" + escaped(*facts.program) + "</p>" : "";
+    if (facts.sharding) program += "<p class=\"facts\">" + escaped(*facts.sharding) + "</p>";
     if (run_.goodput && run_.goodput->unknown.empty())
       program += "<p class=\"facts\">goodput " + escaped(goodput_text(*run_.goodput)) + "</p>";
     return fmt::format(
