@@ -144,7 +144,7 @@ struct DeviceRank {
     }
     const auto& its = reducer.plan().buckets[bucket];
     const auto element = size_of(its.dtype);
-    device->gather("part", reducer.data(its.slots.front().tensor),
+    device->gather("parameters of bucket", reducer.data(its.slots.front().tensor),
                    device->part_of(its.payload, element) * element);
   }
   // Elements of the tensor.

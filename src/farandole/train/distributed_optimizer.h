@@ -18,34 +18,42 @@
 
 namespace farandole {
 
+class DividedOptimizer;
 class LossScaler;
 
 // Returns the weights of all Embedding and EmbeddingBag modules with sparse(true), by their names
 // in named_parameters(), for DistributedOptimizerOptions::sparse_parameters.
 std::vector<std::string> sparse_parameters(const torch::nn::Module& module);
 
-// Parameters, reduced gradients and optimizer state are views of flat buckets. SGD, Adam, AdamW and RMSprop update
-// whole buckets with fused kernels as soon as a bucket is reduced; the results equal those of
-// their own step() except for rounding. Other optimizers, types other than float32 and float64, and steps
-// with a closure use the optimizer's own step(). If a parameter has a gradient on some ranks only, the other
-// ranks contribute zeros. If it has none on any rank, its gradient stays undefined and it is not updated, as
-// in a single process.
+// Parameters, reduced gradients and optimizer state are views of flat buckets. SGD, Adam, AdamW and
+// RMSprop update whole buckets with fused kernels as soon as a bucket is reduced; the results equal those
+// of their own step() except for rounding. Other optimizers, types other than float32 and float64, and
+// steps with a closure use the optimizer's own step(). If a parameter has a gradient on some ranks only,
+// the other ranks contribute zeros. If it has none on any rank, its gradient stays undefined and it is not
+// updated, as in a single process.
 //
 // On CPUs, the ranks of a node keep parameters and optimizer state once, in memory that they share
-// (DistributedOptimizerOptions::shard). Each rank updates its part of them in step(), which returns when all ranks have
-// done so. The results are the same. For programs this means, until this object ends:
+// (DistributedOptimizerOptions::shard). Each rank updates its part of them in step(), which returns when all
+// ranks have done so. The results are the same. For programs this means, until this object ends:
 // - Reading works on every rank: parameters, state, checkpoints, clones.
-// - What every rank writes with the same values may be written on every rank: clamp_(), copy_(), torch::load().
-// - What depends on the old value, such as mul_(0.99) or add_(), must be done on one rank of each node, between two
+// - What every rank writes with the same values may be written on every rank:
+// clamp_(), copy_(), torch::load().
+// - What depends on the old value, such as mul_(0.99) or add_(), must be done on one rank of each
+// node, between two
 //   barriers; on every rank it would be done several times.
-// - After step(), grad() may still be this rank's own gradient. Call synchronize() before step() to see that of all
+// - After step(), grad() may still be this rank's own gradient. Call synchronize() before step() to see
+// that of all
 //   ranks.
+//
+// On GPUs, if the options require it, each rank has all parameters, but the optimizer's state only of its
+// part, which it updates; then the ranks gather the parameters. Between steps, the inner optimizer has no
+// state, see gather_state().
 class DistributedOptimizer {
  public:
   using NamedParameters = torch::OrderedDict<std::string, torch::Tensor>;
 
-  // `session` and `optimizer` must outlive this object. The parameters get new memory with the same values, which they
-  // keep afterwards.
+  // `session` and `optimizer` must outlive this object. The parameters get new memory with the same values,
+  // which they keep afterwards.
   // Throws: UserError on all ranks if the ranks train different tensors, or if `optimizer` and `parameters`
   // do not have the same parameters that require gradients.
   // Collective: every rank of the group must call this in the same order.
@@ -110,8 +118,8 @@ class DistributedOptimizer {
   // Returns the result of DistributedOptimizerOptions::tune when it is known; the same on all ranks.
   std::optional<TunedPlan> tuned() const;
 
-  // Says whether parameters and state are divided; the same on all ranks, except for the bytes. If ranks begin with
-  // different parameters, they are divided only after the first step, which compares them.
+  // Says whether parameters and state are divided; the same on all ranks, except for the bytes. If ranks
+  // begin with different parameters, they are divided only after the first step, which compares them.
   Sharding sharding() const;
 
   // Norm of all gradients in the last step, before clipping; NaN without clip_norm. Waits for a GPU.
@@ -125,8 +133,14 @@ class DistributedOptimizer {
   std::size_t sent_bytes() const;
   torch::optim::Optimizer& inner();
 
+  // If the ranks divide the state on GPUs, the inner optimizer has none between steps. This gives it the
+  // whole state, on each rank, until the next step. Otherwise it does nothing.
+  // Collective: every rank of the group must call this in the same order.
+  void gather_state();
+
   // For checkpoints, also of a Run.
-  LossScaler* loss_scaler();  // Null without loss_scaling. The type is not installed.
+  LossScaler* loss_scaler();    // Null without loss_scaling. The type is not installed, as the next one.
+  DividedOptimizer* divided();  // Null unless the ranks divide the state on GPUs.
   const DistributedOptimizerOptions& options() const;
 
  private:

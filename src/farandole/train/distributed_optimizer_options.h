@@ -43,9 +43,9 @@ struct LossScaling {
   std::int64_t growth_interval = 2000;  // The factor doubles after this number of steps without an overflow.
 };
 
-// Whether the ranks of a node keep parameters and the optimizer's state once, in memory that they share, and each of
-// them updates only its part. The results are the same. `automatic` does it where it is possible and `required`
-// refuses what makes it impossible; see DistributedOptimizer::sharding().
+// Whether the ranks of a node keep parameters and the optimizer's state once, in memory that they share, and
+// each of them updates only its part. The results are the same. `automatic` does it where it is possible and
+// `required` refuses what makes it impossible; see DistributedOptimizer::sharding().
 enum class Shard { automatic, off, required };
 // Parses "auto", "off" or "on".
 // Throws: UserError if the text is none of these.
@@ -99,7 +99,9 @@ struct Sharding {
   bool divided = false;  // Parameters and state are shared and updated in parts.
   std::string why_not;   // If they are not divided.
   int ranks = 1;         // That share them on the node of this rank.
-  // On this node: parameters and state now, and what they would need if each rank had its own.
+  bool on_gpus = false;  // Only the state is divided, by all ranks.
+  // On this node, or on the GPU of this rank: parameters and state now, and what they would
+  // need without sharding.
   std::size_t bytes = 0, bytes_undivided = 0;
 };
 

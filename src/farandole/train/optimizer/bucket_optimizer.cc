@@ -203,8 +203,8 @@ bool keeps_zeros(const UpdateRule& rule) {
   return rule.kind == UpdateRule::Kind::sgd || rule.eps > 0;
 }
 
-// Uses the gradients from element `first` of the bucket on. If they are of one rank and change, they are stored. Uses
-// LibTorch's threads.
+// Uses the gradients from element `first` of the bucket on. If they are of one rank and change, they are
+// stored. Uses LibTorch's threads.
 void update_on_host(const FlatRun& run, const UpdateRule& rule, std::int64_t step,
                     const HostGradients& gradients, std::size_t first) {
   constexpr std::int64_t unit = 16;  // elements of a cache line, which belong to one thread
@@ -296,13 +296,14 @@ struct BucketOptimizer::Run {
 
 BucketOptimizer::BucketOptimizer(torch::optim::Optimizer& optimizer, const BucketPlan& plan,
                                  std::vector<Tensor> parameters, std::vector<Tensor> gradients,
-                                 NodeSharing* sharing)
+                                 NodeSharing* sharing, std::vector<Tensor> flat_parameters)
     : optimizer_(optimizer),
       plan_(plan),
       rule_(make_fused_rule(optimizer)),
       sharing_(sharing),
       parameters_(std::move(parameters)),
-      gradients_(std::move(gradients)) {
+      gradients_(std::move(gradients)),
+      flat_parameters_(std::move(flat_parameters)) {
   const torch::NoGradGuard no_grad;
   places_.resize(parameters_.size());
   slots_.resize(parameters_.size());
@@ -311,7 +312,7 @@ BucketOptimizer::BucketOptimizer(torch::optim::Optimizer& optimizer, const Bucke
   if (sharing_ != nullptr) {
     flat_parameters_ = share_flat();
     share_state();
-  } else {
+  } else if (flat_parameters_.empty()) {
     for (const auto& bucket : plan_.buckets)
       flat_parameters_.push_back(flat_tensor(bucket, parameters_[bucket.slots.front().tensor].device()));
   }
@@ -519,6 +520,16 @@ FlatRun BucketOptimizer::piece_of(std::size_t b, std::size_t first, std::size_t 
   FlatRun run{piece(flat_parameters_[b]), piece(gradients_[b]), {}};
   for (std::size_t f = 0; f < update_fields; ++f) run.state[f] = piece(flat_state_[b][f]);
   return run;
+}
+
+std::size_t BucketOptimizer::state_bytes() const {
+  std::size_t bytes = 0;
+  for (const auto& bucket : plan_.buckets)
+    for (const auto& slot : bucket.slots)
+      for (std::size_t f = 0; f < update_fields; ++f)
+        if (const auto group = slots_[slot.tensor].group; group && rule_of(*group).uses(f))
+          bytes += slot.count * size_of(bucket.dtype);
+  return bytes;
 }
 
 void BucketOptimizer::update_others() {

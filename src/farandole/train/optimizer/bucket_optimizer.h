@@ -1,14 +1,14 @@
 // Updates the parameters of whole buckets.
 // Thread safety: call from the training thread only.
 //
-// Parameters, and the state that SGD, Adam, AdamW and RMSprop keep for them, have the same layout as the gradients:
-// one flat tensor per bucket. The parameters and the tensors in torch::optim's state are views of it. One
-// call of a fused kernel updates a bucket, or a run of its slots if slots differ in options or number of
-// updates, or have no gradient. torch::optim still owns options, counters and state: users, broadcasts and
+// Parameters, and the state that SGD, Adam, AdamW and RMSprop keep for them, have the same layout as the
+// gradients: one flat tensor per bucket. The parameters and the tensors in torch::optim's state are views of
+// it. One call of a fused kernel updates a bucket, or a run of its slots if slots differ in options or number
+// of updates, or have no gradient. torch::optim still owns options, counters and state: users, broadcasts and
 // checkpoints read valid values there, and values that they replace are used in the next update.
 //
-// If the ranks of a node share this memory, each rank updates only its part of each bucket. Whatever users have
-// replaced is moved into place before (prepare()), by every rank, since all have the same values.
+// If the ranks of a node share this memory, each rank updates only its part of each bucket. Whatever users
+// have replaced is moved into place before (prepare()), by every rank, since all have the same values.
 #pragma once
 
 #include <array>
@@ -40,13 +40,14 @@ class BucketOptimizer {
   // `parameters` are in the order of the plan's tensors. `gradients` are indexed by bucket and have its
   // layout. `optimizer` and `plan` must outlive this object. When it is destroyed, the parameters keep their
   // values and the flat memory.
-  // With `sharing`, which must outlive this object, the ranks of the node share parameters and state; those of local
-  // rank 0 are kept. A fused kernel must be able to update all parameters.
+  // With `sharing`, which must outlive this object, the ranks of the node share parameters and state; those
+  // of local rank 0 are kept. A fused kernel must be able to update all parameters.
+  // Without `flat_parameters`, which are indexed by bucket, the parameters get new memory.
   // Throws: with `sharing`, as NodeSharing::map().
   // Collective: with `sharing`, every rank of the node must call this in the same order.
   BucketOptimizer(torch::optim::Optimizer& optimizer, const BucketPlan& plan,
                   std::vector<torch::Tensor> parameters, std::vector<torch::Tensor> gradients,
-                  NodeSharing* sharing = nullptr);
+                  NodeSharing* sharing = nullptr, std::vector<torch::Tensor> flat_parameters = {});
   ~BucketOptimizer();
 
   // Multiplies all gradients of the bucket by `factor`. Then updates the parameters of the bucket that a
@@ -55,16 +56,17 @@ class BucketOptimizer {
   // counted in any case.
   void update(std::size_t bucket, const GradientFactor& factor = 1.0,
               const std::optional<torch::Tensor>& leave_out = std::nullopt);
-  // Reduces the gradients of all ranks, which are in the layout of the bucket, and updates, both in one pass over this
-  // rank's part of the bucket. The sum is not stored. Only with sharing.
+  // Reduces the gradients of all ranks, which are in the layout of the bucket, and updates, both in one pass
+  // over this rank's part of the bucket. The sum is not stored. Only with sharing.
   void update_from(std::size_t bucket, std::span<const std::byte* const> gradients_by_rank, bool average);
   // With sharing, call this in each step before any rank updates.
   // Collective: every rank of the node must call this in the same order.
   void prepare();
-  // From now on, this rank has parameters and state of its own, and updates all of them. No rank of the node may
-  // change them while others call this.
+  // From now on, this rank has parameters and state of its own, and updates all of them. No rank of the node
+  // may change them while others call this.
   void stop_sharing();
   std::size_t shared_bytes() const;  // Parameters and state that the ranks of the node share.
+  std::size_t state_bytes() const;   // State of parameters that fused kernels update.
   // Where the parameters are, indexed by tensor.
   const std::vector<torch::Tensor>& places() const { return places_; }
   bool has_others() const { return others_; }

@@ -21,6 +21,7 @@
 #include "farandole/job/job_errors.h"
 #include "farandole/train/collectives_internals.h"
 #include "farandole/train/optimizer/bucket_optimizer.h"
+#include "farandole/train/optimizer/divided_optimizer.h"
 #include "farandole/train/optimizer/gradient_synchronizer.h"
 #include "farandole/train/optimizer/joining.h"
 #include "farandole/train/optimizer/loss_scaler.h"
@@ -148,12 +149,18 @@ struct DistributedOptimizer::Impl {
         return std::ranges::any_of(parameters.tensors, [&](const auto& own) { return own.is_same(tensor); });
       });
     });
-    why_not = why_not_shared(options, inner, parameters, gradients->ranks(),
-                             {session.internals().gpu.has_value(), shares_parameters});
-    if (why_not.empty()) sharing = gradients->ranks().node_sharing();
+    why_not =
+        why_not_shared(options, inner, parameters, gradients->ranks(),
+                       {.on_gpu = gradients->device() != nullptr,
+                        .can_gather = gradients->device() != nullptr && gradients->device()->can_gather(),
+                        .shares_parameters = shares_parameters});
+    if (!why_not.empty()) return;
+    has_parts = gradients->device() != nullptr;
+    if (!has_parts) sharing = gradients->ranks().node_sharing();
   }
 
   void use_planned_buckets() {
+    if (has_parts) return use_parts();
     updates.reset();
     const bool divides = sharing != nullptr && (divided || have_same_parameters());
     if (!divides && guard.has_stepped() && std::exchange(sharing, nullptr) != nullptr)
@@ -167,6 +174,15 @@ struct DistributedOptimizer::Impl {
       if (std::exchange(fuses, false)) gradients->use(planner->plan());
       updates.emplace(inner, gradients->plan(), parameters.tensors, gradients->flat());
     }
+    follow_loss_scale();
+  }
+
+  // On GPUs, each rank has all parameters, and the state of its part of them.
+  void use_parts() {
+    const auto former = std::move(parts);
+    gradients->use(planner->plan(), nullptr, Divided::yes);
+    parts = std::make_unique<DividedOptimizer>(inner, *gradients->device(), gradients->plan(),
+                                               parameters.tensors, gradients->flat(), former.get());
     follow_loss_scale();
   }
 
@@ -197,8 +213,8 @@ struct DistributedOptimizer::Impl {
     log_warning("parameters and optimizer state are not divided by the ranks of a node: {}", why_not);
   }
 
-  // Each rank hashes some of the parameters that the ranks of the node share. Parameters that have other memory on
-  // this rank are not in the result.
+  // Each rank hashes some of the parameters that the ranks of the node share. Parameters that have other
+  // memory on this rank are not in the result.
   KnownHashes hashes_of_shared() {
     KnownHashes known;
     if (!divided) return known;
@@ -237,6 +253,7 @@ struct DistributedOptimizer::Impl {
     const bool contributes = active || gradients->pending();
     if (!contributes) follow_loss_scale();
     gradients->finish();
+    gradients->gather();
     if (joins_gradients()) gradients->await_results();
     synchronized = true;
     if (joins_gradients()) {
@@ -263,11 +280,13 @@ struct DistributedOptimizer::Impl {
   // `known`: the last bucket of which is known whether it is finite.
   void update(std::size_t bucket, const GradientFactor& factor, std::size_t known) {
     const Span span(session.timeline(), Category::optimizer, "update");
-    updates->update(bucket, factor, gradients->found_nonfinite(known));
+    const auto leave_out = gradients->found_nonfinite(known);
+    if (parts != nullptr) parts->update(bucket, factor, leave_out);
+    if (updates) updates->update(bucket, factor, leave_out);
   }
 
-  // No rank may change parameters before all ranks of the node have come to the end of their passes, or go on before
-  // all parts are updated.
+  // No rank may change parameters before all ranks of the node have come to the end of their passes, or go on
+  // before all parts are updated.
   void update_all(const GradientFactor& factor) {
     const auto buckets = gradients->flat().size();
     if (divided) {
@@ -275,6 +294,7 @@ struct DistributedOptimizer::Impl {
       sharing->meet("begin of the update");
     }
     for (std::size_t b = 0; b < buckets; ++b) update(b, factor, buckets - 1);
+    if (parts != nullptr) parts->hold();
     if (divided) sharing->meet("end of the update");
   }
 
@@ -283,7 +303,7 @@ struct DistributedOptimizer::Impl {
   // and throws then.
   bool must_know() const {
     return scaler || joins_gradients() || options.on_nonfinite == OnNonFinite::skip ||
-           (options.on_nonfinite == OnNonFinite::stop && updates->has_others());
+           (options.on_nonfinite == OnNonFinite::stop && has_others());
   }
 
   // Called when all gradients are reduced. Returns whether the parameters should be updated.
@@ -356,11 +376,15 @@ struct DistributedOptimizer::Impl {
     gradients->finish([&](std::size_t b) {
       if (any || gradients->finite()) update(b, 1.0, b);
     });
+    if (parts != nullptr) parts->hold();
     return accept_gradients();
   }
 
+  bool has_others() const { return parts != nullptr ? parts->has_others() : updates->has_others(); }
+
   void end_step() {
-    updates->update_others();
+    if (parts != nullptr) parts->update_others();
+    if (updates) updates->update_others();
     if (scaler) scaler->stepped();
   }
 
@@ -369,7 +393,7 @@ struct DistributedOptimizer::Impl {
     if (joining->under_way())
       throw UserError("step() cannot take a closure inside a Join, because ranks without batches have none");
     if (scaler) throw UserError("step() cannot take a closure with loss scaling");
-    if (divided) {
+    if (divided || has_parts) {
       if (options.shard == Shard::required)
         throw UserError(
             "step() cannot take a closure if parameters are divided by the ranks of a node; use shard auto");
@@ -513,6 +537,7 @@ struct DistributedOptimizer::Impl {
   }
 
   Sharding sharding() const {
+    if (parts != nullptr) return parts->sharding();
     Sharding result{divided, divided ? "" : why_not};
     if (!divided) return result;
     result.ranks = sharing->node_size();
@@ -534,6 +559,8 @@ struct DistributedOptimizer::Impl {
   std::optional<Joining> joining;
   std::optional<BucketPlanner> planner;
   std::optional<BucketOptimizer> updates;
+  bool has_parts = false;                   // On GPUs, each rank has its part of the state.
+  std::unique_ptr<DividedOptimizer> parts;  // Then in the place of `updates`.
   NodeSharing* sharing =
       nullptr;                // Set if the ranks of a node share parameters, or will after the first step.
   bool divided = false;       // They do.
@@ -639,6 +666,9 @@ std::optional<TunedPlan> DistributedOptimizer::tuned() const {
   if (tuner == nullptr) return std::nullopt;
   return TunedPlan{tuner->current(), tuner->milliseconds(), tuner->default_milliseconds(), tuner->steps()};
 }
+void DistributedOptimizer::gather_state() {
+  if (impl_->parts != nullptr) impl_->parts->gather_state();
+}
 Sharding DistributedOptimizer::sharding() const {
   return impl_->sharding();
 }
@@ -659,6 +689,9 @@ std::size_t DistributedOptimizer::sent_bytes() const {
 }
 torch::optim::Optimizer& DistributedOptimizer::inner() {
   return impl_->inner;
+}
+DividedOptimizer* DistributedOptimizer::divided() {
+  return impl_->parts.get();
 }
 const DistributedOptimizerOptions& DistributedOptimizer::options() const {
   return impl_->options;
