@@ -84,6 +84,7 @@ def build(name):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", choices=["mlp", "gpt", "mnist"], required=True)
+    parser.add_argument("--adamw", action="store_true", help="AdamW instead of the model's own optimizer")
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--warmup", type=int, default=5)
     options = parser.parse_args()
@@ -91,6 +92,8 @@ def main():
     dist.init_process_group("gloo")
     torch.manual_seed(1)
     model, x, y, optimizer = build(options.model)
+    if options.adamw:
+        optimizer = torch.optim.AdamW(model.parameters(), 5e-4, weight_decay=0)
     ddp = DistributedDataParallel(model, gradient_as_bucket_view=True)
     times = []
     for step in range(options.warmup + options.steps):

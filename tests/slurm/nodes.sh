@@ -8,7 +8,7 @@ export OMP_NUM_THREADS=1
 
 # on_hosts TITLE DISTRIBUTION FILTER: all ranks pass these tests, with the layout of the title.
 on_hosts() {
-  timeout 300 srun -N3 -n5 --overcommit --mpi=pmix --distribution="$2" "$bin/comm_mpi_test" --gtest_filter="$3" >out 2>&1 \
+  timeout 300 srun -N3 -n5 --overcommit --mpi=pmix --distribution="$2" "$bin/${program:-comm_mpi_test}" --gtest_filter="$3" >out 2>&1 \
     || fail "$1: exit code $?
 $(grep -vE '^\[ *(OK|RUN|-+|=+)' out | head -n 20)
 [...]
@@ -25,6 +25,8 @@ FARANDOLE_TRANSPORT=mpi on_hosts "MPI's collectives" cyclic '*/Yielding'
 on_hosts "made-up nodes across hosts" block '*RandomReductions*/Cyclic:*Broadcast*/Pairs:*ReduceScatter*/OneAlone'
 # FARANDOLE_TEST_RESIDUAL_US=20 also checks the clock error, on a quiet machine.
 on_hosts "clocks of three hosts" block 'Clocks.*'
+# The program needs LibTorch.
+[[ ! -x $bin/train_mpi_test ]] || program=train_mpi_test on_hosts "shared parameters" block 'Sharding.*'
 unset FARANDOLE_TRANSPORT
 for n in 1 2 3; do
   "$sandbox" exec "node$n" tc qdisc add dev eth0 root tbf rate 1gbit burst 128kb latency 50ms || skip "the network cannot be slowed"

@@ -1,5 +1,5 @@
-// What the ranks of a communicator that are on one node can share: memory, and the data of a collective that each
-// of them reads by itself.
+// What the ranks of a communicator that are on one node can share: memory, and the data of a collective that
+// each of them reads by itself.
 // Thread safety: none; use from one thread at a time. This is the thread that uses the communicator.
 #pragma once
 
@@ -15,8 +15,8 @@
 
 namespace farandole {
 
-// Zeroed blocks of memory that are the same on all ranks of a node. They have no name, and the kernel frees them when
-// the last rank has dropped them or has ended in any way.
+// Zeroed blocks of memory that are the same on all ranks of a node. They have no name, and the kernel frees
+// them when the last rank has dropped them or has ended in any way.
 class NodeBlocks {
  public:
   virtual ~NodeBlocks() = default;
@@ -38,14 +38,15 @@ class NodeSharing {
   // All ranks of the communicator are on this node. Otherwise they cannot borrow().
   virtual bool is_whole() const = 0;
 
+  // Each rank touches its part of each block first, so that these pages are on its NUMA node.
+  // Throws: Error on all ranks of the node, with the first reason, if they cannot share this much memory.
   // Collective: every rank of the node must call this in the same order.
-  // Throws: as NodeBlocks::NodeBlocks().
   virtual std::shared_ptr<NodeBlocks> map(std::span<const std::size_t> bytes) = 0;
   // Returns when every rank of the node has called it. No collective may be in progress.
   virtual void meet(std::string_view name) = 0;
-  // Begins a collective in which each rank reads the data of all ranks by itself. Returns all ranks' data, by rank,
-  // when all ranks have called it. The result is valid until give_back(), and `data`, which must be from the
-  // communicator's allocate(), may not be changed until all ranks have come to a later meet().
+  // Begins a collective in which each rank reads the data of all ranks by itself. Returns all ranks' data, by
+  // rank, when all ranks have called it. The result is valid until give_back(), and `data`, which must be
+  // from the communicator's allocate(), may not be changed until all ranks have come to a later meet().
   // Throws: as an allreduce.
   // Collective: every rank of the group must call this in the same order.
   virtual std::span<const std::byte* const> borrow(std::string_view name, const void* data, std::size_t count,
@@ -53,8 +54,8 @@ class NodeSharing {
   // This rank has read what it has borrowed.
   virtual void give_back() = 0;
 
-  // The elements [first, last) of `count` that belong to this rank if the ranks of the node divide them. Parts begin
-  // at cache lines.
+  // The elements [first, last) of `count` that belong to this rank if the ranks of the node divide them.
+  // Parts begin at cache lines.
   std::pair<std::size_t, std::size_t> own_part(std::size_t count, std::size_t element_bytes) const {
     return node_part(count, element_bytes, node_rank(), node_size());
   }

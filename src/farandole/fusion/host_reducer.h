@@ -29,8 +29,8 @@ struct HostReducerOptions {
   // False saves reading each gradient once more; first_nonfinite() and first_nonfinite_here()
   // are then unknown.
   bool finds_nonfinite = true;
-  // The communicator's, if finish() may leave the reduction to its caller (leave_to_caller()). Then no bucket is
-  // reduced before finish(). Not with compression or a thread.
+  // The communicator's, if finish() may leave the reduction to its caller (leave_to_caller()). Then no bucket
+  // is reduced before finish(). Not with compression or a thread.
   NodeSharing* sharing = nullptr;
 };
 
@@ -51,9 +51,9 @@ class HostReducer final : public GradientReducer {
   // Thread safety: any thread may call this at any time.
   void mark_ready(std::size_t tensor) override;
 
-  // The next finish() reduces nothing. Instead, `reduced` is called for each bucket when all ranks have filled it
-  // and have come to finish(), and may read buckets_of_ranks() until it returns. Afterwards all ranks must come to a
-  // meet() before they change gradients. Flags are known as after a reduction.
+  // The next finish() reduces nothing. Instead, `reduced` is called for each bucket when all ranks have
+  // filled it and have come to finish(), and may read buckets_of_ranks() until it returns. Afterwards all
+  // ranks must come to a meet() before they change gradients. Flags are known as after a reduction.
   void leave_to_caller() { left_to_caller_ = true; }
   // The memory of the bucket on all ranks, by rank.
   std::span<const std::byte* const> buckets_of_ranks() const { return buckets_of_ranks_; }

@@ -1,5 +1,5 @@
-// Ranks that share parameters and optimizer state and each update their part compute the same bits as ranks that have
-// their own.
+// Ranks that share parameters and optimizer state and each update their part compute the same bits as ranks
+// that have their own.
 #include <filesystem>
 #include <gmock/gmock.h>
 #include <limits>
@@ -161,6 +161,7 @@ TEST(Sharding, GivesTheSameBitsWithEveryOption) {
   for (const auto& make : {adam, momentum}) {
     expect_same_bits("sum", make, {.average = false}, plain_step);
     expect_same_bits("clipped", make, {.clip_norm = 0.05}, plain_step);
+    expect_same_bits("clipped in tiny buckets", make, {.clip_norm = 0.05, .buckets = {1, 1}}, plain_step);
     expect_same_bits("one bucket", make, {.buckets = {std::size_t{1} << 20, std::size_t{1} << 20}},
                      plain_step);
     expect_same_bits("a bucket for each tensor", make, {.buckets = {1, 1}}, plain_step);
@@ -347,12 +348,15 @@ TEST(Sharding, FollowsWhatProgramsDoWithParameters) {
       torch::load(*training.inner, inner);
     }
     if (i == 7) {
-      const auto own = torch::full({session->rank() + 1}, 3.0);
       training.net->first->weight.set_data(training.net->first->weight.clone());
     }
     if (i == 9) training.net->to(torch::kCPU, torch::kFloat32);
     if (i == 11) training.inner->state().clear();
     if (i == 13) session->broadcast(*training.net, session->size() - 1);
+    session->barrier();
+    // What depends on the old value is done once.
+    if (i == 15 && (session->local_rank() == 0 || !training.optimizer->sharding().divided))
+      for (auto& parameter : training.net->parameters()) parameter.mul_(0.9);
     session->barrier();
   };
   for (const auto& [name, make] : some_divisible()) expect_same_bits(name, make, {}, program);
@@ -374,6 +378,35 @@ TEST(Sharding, ClonesAndAveragesHaveTheirOwnMemory) {
     session->broadcast_(of_root);
     EXPECT_TRUE(torch::equal(of_root, tensor));
   }
+}
+
+// Also if only one rank has given a parameter other memory.
+TEST(Sharding, ReplicaChecksFindWhatDiffers) {
+  if (session->size() == 1) return;
+  Training training(Shard::automatic, divisible()[5].make);
+  training.step(0);
+  check_replicas(*session, *training.net);
+  auto& weight = training.net->first->weight;
+  const auto before = weight.detach();
+  if (session->rank() == session->size() - 1) weight.set_data(before + 1);
+  EXPECT_THROW(check_replicas(*session, *training.net), Error);
+  weight.set_data(before);
+  check_replicas(*session, *training.net);
+  training.step(1);
+  if (session->size() < 3) return;
+  const PairsAsNodes pairs;
+  Training nodes(Shard::automatic, divisible()[5].make);
+  nodes.step(0);
+  check_replicas(*session, *nodes.net);
+  auto bias = nodes.net->first->bias.detach();
+  const auto before_change = bias.clone();
+  session->barrier();
+  if (session->rank() == 0) bias.add_(1);  // On one node.
+  session->barrier();
+  EXPECT_THROW(check_replicas(*session, *nodes.net), Error);
+  session->barrier();
+  bias.copy_(before_change);
+  nodes.step(1);
 }
 
 TEST(Sharding, RefusesDifferentParametersAsBefore) {

@@ -11,8 +11,8 @@
 
 namespace farandole {
 
-// The ranks of `node` must be on one node. Each rank touches its NodeSharing::node_part() of each block first, so that
-// these pages are on its NUMA node, and a lack of memory is found here.
+// The ranks of `node` must be on one node. Each rank touches its NodeSharing::node_part() of each block
+// first, so that these pages are on its NUMA node, and a lack of memory is found here.
 // Throws: Error on all ranks, with the first reason, if they cannot share this much memory.
 // Collective: every rank of `node` must call this in the same order.
 std::shared_ptr<NodeBlocks> share_blocks(Communicator& node, std::span<const std::size_t> bytes);

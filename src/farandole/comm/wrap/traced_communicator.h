@@ -36,8 +36,8 @@ class TracedCommunicator : public Communicator, private NonblockingAllreduce, pr
   // A non-blocking allreduce has its own track, on which it is shown from this rank's arrival to its end. The
   // work of test() is a span of the calling thread.
   NonblockingAllreduce* nonblocking_allreduce() override;
-  // The watchdog sees a meet() as a collective. The timeline does not have it, because it may be one of some ranks
-  // of the communicator only; for the calling thread, it is a wait.
+  // The watchdog sees a meet() as a collective. The timeline does not have it, because it may be one of some
+  // ranks of the communicator only; for the calling thread, it is a wait.
   NodeSharing* node_sharing() override;
   void note_servant(bool has_work, bool is_awaited) override;
   // If true, waiting in a collective is not reported as a stall, because this rank has nothing to do

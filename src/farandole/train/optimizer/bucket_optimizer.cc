@@ -312,6 +312,7 @@ BucketOptimizer::BucketOptimizer(torch::optim::Optimizer& optimizer, const Bucke
   if (sharing_ != nullptr) {
     flat_parameters_ = share_flat();
     share_state();
+    hashes_ = sharing_->map(std::vector{places_.size() * sizeof(std::uint64_t)});
   } else if (flat_parameters_.empty()) {
     for (const auto& bucket : plan_.buckets)
       flat_parameters_.push_back(flat_tensor(bucket, parameters_[bucket.slots.front().tensor].device()));
@@ -369,6 +370,18 @@ void BucketOptimizer::prepare() {
       }
       slot.has_state = now[0] != nullptr;
     }
+}
+
+KnownHashes BucketOptimizer::hash_places() {
+  auto* const hashes = reinterpret_cast<std::uint64_t*>(hashes_->blocks().front());
+  const auto ranks = static_cast<std::size_t>(sharing_->node_size());
+  for (auto i = static_cast<std::size_t>(sharing_->node_rank()); i < places_.size(); i += ranks)
+    hashes[i] = hash_of(places_[i]);
+  sharing_->meet("hashes of parameters");
+  KnownHashes known;
+  for (std::size_t i = 0; i < places_.size(); ++i) known[places_[i].const_data_ptr()] = hashes[i];
+  sharing_->meet("hashes of parameters");
+  return known;
 }
 
 void BucketOptimizer::stop_sharing() {

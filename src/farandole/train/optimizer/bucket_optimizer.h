@@ -23,6 +23,7 @@
 #include "farandole/base/bucket_plan.h"
 #include "farandole/comm/kernels/update.h"
 #include "farandole/comm/node_sharing.h"
+#include "farandole/train/replica_hashes.h"
 
 namespace farandole {
 
@@ -67,8 +68,9 @@ class BucketOptimizer {
   void stop_sharing();
   std::size_t shared_bytes() const;  // Parameters and state that the ranks of the node share.
   std::size_t state_bytes() const;   // State of parameters that fused kernels update.
-  // Where the parameters are, indexed by tensor.
-  const std::vector<torch::Tensor>& places() const { return places_; }
+  // Hashes of the memory in which parameters belong; each rank of the node computes some. Only with sharing.
+  // Collective: every rank of the node must call this in the same order.
+  KnownHashes hash_places();
   bool has_others() const { return others_; }
   // Updates all other parameters with the optimizer's own step(), which must not change parameters
   // that are already updated.
@@ -99,6 +101,7 @@ class BucketOptimizer {
   const BucketPlan& plan_;
   std::unique_ptr<FusedRule> rule_;
   NodeSharing* sharing_;
+  std::shared_ptr<NodeBlocks> hashes_;               // See hash_places().
   std::vector<std::shared_ptr<NodeBlocks>> shared_;  // Of the parameters, and of each field of the state.
   // Indexed by tensor; places_ are views of the flat parameters.
   std::vector<torch::Tensor> parameters_, places_;

@@ -213,21 +213,8 @@ struct DistributedOptimizer::Impl {
     log_warning("parameters and optimizer state are not divided by the ranks of a node: {}", why_not);
   }
 
-  // Each rank hashes some of the parameters that the ranks of the node share. Parameters that have other
-  // memory on this rank are not in the result.
-  KnownHashes hashes_of_shared() {
-    KnownHashes known;
-    if (!divided) return known;
-    const auto& places = updates->places();
-    const auto memory = sharing->map(std::vector{places.size() * sizeof(std::uint64_t)});
-    auto* const hashes = reinterpret_cast<std::uint64_t*>(memory->blocks().front());
-    const auto ranks = static_cast<std::size_t>(sharing->node_size());
-    for (auto i = static_cast<std::size_t>(sharing->node_rank()); i < places.size(); i += ranks)
-      hashes[i] = hash_of(places[i]);
-    sharing->meet("hashes of parameters");
-    for (std::size_t i = 0; i < places.size(); ++i) known[places[i].const_data_ptr()] = hashes[i];
-    return known;
-  }
+  // Parameters that have memory of their own on this rank are not in the result.
+  KnownHashes hashes_of_shared() { return divided ? updates->hash_places() : KnownHashes(); }
 
   // From now on, each rank has parameters and state of its own.
   void stop_sharing(bool meets) {

@@ -31,8 +31,8 @@ class GradientSynchronizer {
                        const DistributedOptimizerOptions& options);
 
   Communicator& ranks() const { return *communicator_; }
-  // Moves dense gradients to the memory of these buckets; the gradients become undefined. `sharing`: as
-  // HostReducerOptions::sharing. On a device, the gradients can be divided.
+  // Moves dense gradients to the memory of these buckets; the gradients become undefined.
+  // `sharing`: as HostReducerOptions::sharing. On a device, the gradients can be divided.
   void use(BucketPlan plan, NodeSharing* sharing = nullptr, Divided divided = Divided::no);
   const BucketPlan& plan() const { return reducer_->plan(); }
   // Gradients, indexed by bucket.

@@ -33,7 +33,7 @@ std::string describe(const std::vector<Disagreement>& differences, const char* w
 }  // namespace
 
 void ReplicaGuard::note_start(const Communicator& ranks) {
-  if (!compared_ && ranks.size > 1) start_ = hashes_of(named_, hash_());
+  if (!compared_ && ranks.size > 1) start_ = hashes_of(named_);
 }
 
 void ReplicaGuard::compare_start(Communicator& ranks) {

@@ -18,7 +18,8 @@ namespace farandole {
 class ReplicaGuard {
  public:
   using NamedParameters = torch::OrderedDict<std::string, torch::Tensor>;
-  // `hash` returns the hashes of the parameters that the ranks of the node share, or nothing.
+  // For compare_end(): `hash` returns the hashes of the parameters that the ranks of the node
+  // share, or nothing.
   // Collective: every rank of the node must call `hash` in the same order.
   ReplicaGuard(const NamedParameters& named, std::function<KnownHashes()> hash)
       : named_(named), hash_(std::move(hash)) {}
