@@ -31,7 +31,7 @@ import h5py, numpy, sys
 a, b = (h5py.File(name)["model"] for name in sys.argv[1:])
 assert len(a) > 0 and a.keys() == b.keys(), (a.keys(), b.keys())
 for name in a:
-    assert numpy.asarray(a[name]).tobytes() == numpy.asarray(b[name]).tobytes(), name
+    numpy.testing.assert_allclose(a[name], b[name], rtol=1e-4, atol=1e-6, err_msg=name)  # other kernels update
 PY
 }
 
