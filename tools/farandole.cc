@@ -35,10 +35,11 @@ constexpr std::pair<std::string_view, std::string_view> descriptions[] = {
     {"doctor", "report why a run hung, crashed or refused to start; check an installation"},
     {"timeline", "merge, slice, salvage or export the timeline of a run"},
     {"checkpoint", "list, show, verify, compare or export checkpoints"},
-    {"fit", "train a TorchScript model on a table"},
+    {"fit", "train a model file on a table"},
     {"transform", "apply a trained model to a table"},
     {"evaluate", "measure a trained model on a table"},
     {"runs", "list the runs of a store, show one, or name the best one"},
+    {"model", "show what a model file takes, returns and calls"},
     {"table", "show the columns of a table, or split it at random"},
     {"bench", "measure collectives, steps, checkpoints and the recorder"},
 };
@@ -87,7 +88,7 @@ void print_help(std::FILE* stream) {
     if (known == command) {
       const bool needs_libtorch = known == "train" || known == "config" || known == "bench" ||
                                   known == "fit" || known == "transform" || known == "evaluate" ||
-                                  known == "runs";
+                                  known == "runs" || known == "model";
       throw farandole::UserError(
           fmt::format("farandole {} is not built. {}", command,
                       farandole::how_to_build(std::string(program_prefix) + command, needs_libtorch)));

@@ -10,8 +10,8 @@ import jsonschema
 
 SOURCE = pathlib.Path(os.environ.get("FARANDOLE_SOURCE", pathlib.Path(__file__).resolve().parents[2]))
 # Keys that no report of these cases may lack, so that each part of the schema is checked.
-PARTS = {"comparison", "validation", "what_if", "mpi_calls", "launched_in", "points", "replayed", "lateness_by_step",
-         "lowest", "to_step", "cpu_percent", "gpu_memory_mib"}
+PARTS = {"comparison", "validation", "what_if", "mpi_calls", "launched_in", "launched_by", "gpu_copies", "points", "replayed",
+         "lateness_by_step", "lowest", "to_step", "cpu_percent", "gpu_memory_mib"}
 
 
 def without_other_keys(schema, bases):

@@ -6,8 +6,8 @@
 
 PATH is a folder with one trace a rank, one trace, or a run directory of Farandole, whose recorders are exported in
 that form. Without one, two ranks' files of 84 MB are made. Prints each tool's wall time (HTA's without its imports)
-and peak memory, medians of rounds in which they take turns, and the shares of time rank by rank. Exits 1 where a
-share differs by more than 0.1 percentage points, but for files with kernels whose launch is not in a step of the
+and peak memory, medians of rounds in which they take turns, the shares of time rank by rank, and the ten kernels with
+most time. Exits 1 where a share differs by more than 0.1 percentage points, but for files with kernels whose launch is not in a step of the
 file: HTA leaves those out, and so counts the time in which they run as idle.
 """
 
@@ -52,13 +52,13 @@ def ours(program, folder):
         gpu = rank["gpu"]
         shares = [gpu["compute"], gpu["communication_only"] + gpu["memcpy_only"], gpu["idle"], rank["overlap"]]
         figures[rank["rank"]] = [100 * s if isinstance(s, float) else float("nan") for s in shares]
-    return figures, seconds, mebibytes
+    return figures, seconds, mebibytes, {row["name"]: 100 * row["share"] for row in report["runs"][0]["gpu_kernels"]}
 
 
 def theirs(folder):
     report, _, mebibytes = measured([sys.executable, __file__, "--hta", str(folder)])
     figures = {int(rank): shares for rank, shares in report["ranks"].items()}
-    return figures, report["seconds"], max(mebibytes, report["children_mib"])
+    return figures, report["seconds"], max(mebibytes, report["children_mib"]), report["kernels"]
 
 
 def run_hta(folder):
@@ -76,11 +76,15 @@ def run_hta(folder):
         breakdown = analysis.get_temporal_breakdown(visualize=False).set_index("rank")
         overlap = analysis.get_comm_comp_overlap(visualize=False).set_index("rank")
     seconds = time.monotonic() - start
+    with contextlib.redirect_stdout(io.StringIO()):
+        _, rows = analysis.get_gpu_kernel_breakdown(visualize=False, duration_ratio=1, num_kernels=1 << 20)
+    kernels = rows[rows["kernel_type"] != "MEMORY"].groupby("name")["sum (us)"].sum()
     columns = ["compute_time_pctg", "non_compute_time_pctg", "idle_time_pctg"]
     ranks = {int(rank): [float(row[c]) for c in columns] + [float(overlap.loc[rank, "comp_comm_overlap_pctg"])]
              for rank, row in breakdown.iterrows()}
     children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
-    json.dump({"ranks": ranks, "seconds": seconds, "children_mib": children}, sys.stdout)
+    json.dump({"ranks": ranks, "seconds": seconds, "children_mib": children,
+               "kernels": {name: 100 * float(sum) / float(kernels.sum()) for name, sum in kernels.items()}}, sys.stdout)
 
 
 def kernels_without_launch(folder):
@@ -118,6 +122,12 @@ def compare(program, folder, rounds):
         for what, a, b in zip(FIGURES, own.get(rank, [float("nan")] * 4), other[rank]):
             print(f"{rank:6}  {what:24} {a:8.2f} {b:8.2f} {a - b:+8.3f}")
             worst = max(worst, abs(a - b)) if a == a and b == b else worst
+    own, other = (results[name][0][3] for name in tools)
+    print(f"{'kernel, of the time of all':60} {'ours':>8} {'HTA':>8} {'differ':>8}")
+    for name in sorted(other, key=other.get, reverse=True)[:10]:
+        a, b = own.get(name, 0.0), other[name]
+        print(f"{name[:60]:60} {a:8.2f} {b:8.2f} {a - b:+8.3f}")
+        worst = max(worst, abs(a - b))
     if worst > LARGEST_DIFFERENCE and (left_out := kernels_without_launch(folder)):
         print(f"HTA leaves out {left_out} kernels and copies whose launch is not in a step of the file")
         return 0.0

@@ -1,9 +1,11 @@
-// Writes TorchScript models for the tests into the current folder, with the compiler and the file
-// format of torch.jit.script.
+// Writes models for the tests into the current folder: of TorchScript with the compiler and the file format
+// of torch.jit.script, and of torch.export.
 #include <cmath>
 #include <torch/script.h>
 
 #include "train/torch_program.h"
+
+#include "farandole/estimator/exported/archive.h"
 
 namespace {
 
@@ -73,11 +75,38 @@ def forward(self, x):
   net.save("mnist.pt");
 }
 
+// As torch.export writes a linear layer and log_softmax on bytes, which are the same in
+// training and evaluation.
+void export_program(const std::string& file) {
+  const auto weight = torch::empty({10, 784}).uniform_(-1.0 / 784, 1.0 / 784).requires_grad_();
+  farandole::ExportedArchiveWriter writer(file);
+  writer.add("model", R"({"graph_module": {
+    "graph": {"inputs": [{"as_tensor": {"name": "p_weight"}}, {"as_tensor": {"name": "x"}}], "outputs": [{"as_tensor": {"name": "y"}}],
+      "nodes": [
+        {"target": "torch.ops.aten.flatten.using_ints", "outputs": [{"as_tensor": {"name": "flat"}}],
+         "inputs": [{"name": "self", "arg": {"as_tensor": {"name": "x"}}}, {"name": "start_dim", "arg": {"as_int": 1}}]},
+        {"target": "torch.ops.aten.div.Tensor", "outputs": [{"as_tensor": {"name": "div"}}],
+         "inputs": [{"name": "self", "arg": {"as_tensor": {"name": "flat"}}}, {"name": "other", "arg": {"as_int": 255}}]},
+        {"target": "torch.ops.aten.linear.default", "outputs": [{"as_tensor": {"name": "linear"}}],
+         "inputs": [{"name": "input", "arg": {"as_tensor": {"name": "div"}}}, {"name": "weight", "arg": {"as_tensor": {"name": "p_weight"}}}]},
+        {"target": "torch.ops.aten.log_softmax.int", "outputs": [{"as_tensor": {"name": "y"}}],
+         "inputs": [{"name": "self", "arg": {"as_tensor": {"name": "linear"}}}, {"name": "dim", "arg": {"as_int": 1}}]}],
+      "tensor_values": {"x": {"dtype": 7, "sizes": [{"as_expr": {"expr_str": "s0", "hint": {"as_int": 2}}}, {"as_int": 28}, {"as_int": 28}],
+        "requires_grad": false, "device": {"type": "cpu", "index": null}, "strides": [], "storage_offset": {"as_int": 0}, "layout": 7}}},
+    "signature": {"input_specs": [{"parameter": {"arg": {"name": "p_weight"}, "parameter_name": "weight"}},
+                                  {"user_input": {"arg": {"as_tensor": {"name": "x"}}}}],
+                  "output_specs": [{"user_output": {"arg": {"as_tensor": {"name": "y"}}}}]}, "module_call_graph": []},
+    "schema_version": {"major": 8, "minor": 17}, "torch_version": "2.11.0"})",
+             "", {{{"weight", weight, true}}, ""}, {});
+  writer.close();
+}
+
 }  // namespace
 
 int export_models(int, char**) {
   torch::manual_seed(1);
   export_mnist();
+  for (const auto* const file : {"train.pt2", "eval.pt2"}) export_program(file);
   export_classifier(784, 64, 10, "net.pt");
   export_classifier(12, 16, 3, "small.pt");
   torch::jit::Module line("Net");

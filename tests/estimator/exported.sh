@@ -35,7 +35,7 @@ PYTHON
 
 # Other files of models are named as what they are.
 /usr/bin/python3 -W ignore - <<'PYTHON' || fail "other files"
-import importlib.util, json, struct, torch
+import json, struct, torch
 from net import Net
 net = Net()
 old = {"_use_new_zipfile_serialization": False}
@@ -48,13 +48,6 @@ torch.save(net, "old-module.pt", **old)
 torch.save(net, "module-4.pt", pickle_protocol=4)
 torch.save({"net": net}, "dict.pt")
 torch.save(torch.zeros(3), "tensor.pt")
-if all(map(importlib.util.find_spec, ("filelock", "networkx"))):
-    torch.export.save(torch.export.export(net.eval(), (torch.zeros(2, 12),)), "net.pt2")
-else:  # torch.export cannot be imported from the wheel alone; this is the layout of its archives.
-    archive = torch._C.PyTorchFileWriter("net.pt2")
-    for name, text in ("archive_format", b"pt2"), ("models/model.json", b"{}"), ("data/weights/weight_0", bytes(8)):
-        archive.write_record(name, text, len(text))
-    archive.write_end_of_file()
 header = json.dumps({"w": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
 open("net.safetensors", "wb").write(struct.pack("<Q", len(header)) + header + bytes(4))
 open("net.onnx", "wb").write(b"\x08\x07\x12\x07pytorch\x1a\x051.0.0\x3a\x02\x12\x00")
@@ -71,7 +64,6 @@ for file in state-4 checkpoint; do is_named $file.pt 64 'a dict with tensors, su
 for file in module old-module module-4; do is_named $file.pt 64 'a pickled nn.Module \(net.Net\), which needs its Python code'; done
 is_named dict.pt 64 'a pickled dict with Python objects \(net.Net\)'
 is_named tensor.pt 64 'a file of tensors without a model \(torch.save\)'
-is_named net.pt2 64 'an archive of torch.export, whose graph is fixed either for training or for evaluation'
 is_named net.safetensors 64 'a safetensors file: weights without the model'
 is_named net.onnx 64 'an ONNX file'
 is_named half.pt 65 'nothing known'

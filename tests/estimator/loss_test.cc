@@ -52,7 +52,7 @@ TEST(LossFunction, RefusesShapesThatDoNotFit) {
 TEST(LossFunction, RefusesNamesAndFilesThatAreNoLoss) {
   EXPECT_THAT(message_of<UserError>([] { LossFunction("mean"); }),
               AllOf(HasSubstr("there is no loss mean; the losses are nll, cross_entropy, mse"),
-                    HasSubstr("TorchScript files")));
+                    HasSubstr("files of TorchScript or torch.export")));
   EXPECT_THAT(message_of<UserError>([] { LossFunction("mean", "metric"); }),
               HasSubstr("there is no metric mean"));
   EXPECT_THAT(

@@ -1,4 +1,4 @@
-#include "farandole/estimator/script_model.h"
+#include "farandole/estimator/models/script_model.h"
 
 #include <gmock/gmock.h>
 #include <torch/utils.h>
@@ -143,6 +143,19 @@ TEST_F(ScriptModelTest, BlamesInputsOnlyForWhatTheyCanHelp) {
                      testing::EndsWith("wrong size of the moon")));
   EXPECT_THAT(refusal("  return torch.index_select(x, 0, torch.tensor([7]))\n", torch::rand({3, 2})),
               AllOf(HasSubstr("net.pt failed on features of shape [3, 2]: "), HasSubstr("out of range")));
+}
+
+TEST_F(ScriptModelTest, RefusesTracesInTrainingMode) {
+  const auto refusal = [&](const std::string& body) {
+    return message_of<UserError>([&] { saved("def forward(self, x):\n  return " + body + "\n"); });
+  };
+  EXPECT_THAT(refusal("torch.dropout(x, 0.5, True)"),
+              HasSubstr("net.pt was traced in training mode, so its dropout would train in evaluation, too"));
+  EXPECT_THAT(refusal("torch.batch_norm(x, None, None, x, x, True, 0.1, 1e-5, False)"),
+              HasSubstr("its batch_norm"));
+  saved("def forward(self, x):\n  return torch.dropout(x, 0.5, False)\n");
+  saved(
+      "def forward(self, x):\n  return torch.batch_norm(x, None, None, None, None, True, 0.1, 1e-5, False)\n");
 }
 
 TEST_F(ScriptModelTest, SavesItselfAndItsState) {

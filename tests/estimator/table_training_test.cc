@@ -55,7 +55,7 @@ class RefusedFit : public testing::Test {
     change(options);
     return message_of<Wrong>([&] {
       options.check();
-      ModelWithLosses model(options.model, table_, options);
+      ModelWithLosses model(load_model(options.model, {}, torch::kCPU), table_, options);
       check_fit(model, table_, options, ranks);
     });
   }
@@ -127,11 +127,12 @@ TEST_F(RefusedFit, NamesWhatDoesNotFit) {
       {[](auto& o) { o.device = "gpu"; }, "device cannot be 'gpu'; it is one of cpu, cuda, auto"},
       {[](auto& o) { o.precision = "half"; }, "precision cannot be 'half'"},
       {[](auto& o) { o.clip_norm = -1; }, "clip-norm cannot be negative"},
+      {[](auto& o) { o.peak_tflops = -1; }, "peak-tflops cannot be negative"},
       {[](auto& o) { o.on_nonfinite = "ignore"; }, "on-nonfinite cannot be 'ignore'"},
   };
   for (const auto& [change, message] : cases) EXPECT_THAT(refusal(change), testing::HasSubstr(message));
   EXPECT_THAT(refusal([](auto&) {}, 201), testing::HasSubstr("has 200 rows to train on for 201 ranks"));
-  ModelWithLosses model(options_.model, table_, options_);
+  ModelWithLosses model(load_model(options_.model, {}, torch::kCPU), table_, options_);
   EXPECT_NO_THROW(check_fit(model, table_, options_, 200));
 }
 
@@ -139,7 +140,8 @@ TEST_F(RefusedFit, ClassesOfTextsNeedALossOfClassesAndAnOutputEach) {
   const auto refused = [&](const std::string& loss, std::vector<std::string> names) {
     options_.losses = {loss};
     return message_of<UserError>([&] {
-      ModelWithLosses model(options_.model, table_, options_, torch::kCPU, {{"digit", std::move(names)}});
+      ModelWithLosses model(load_model(options_.model, {}, torch::kCPU), table_, options_, torch::kCPU,
+                            {{"digit", std::move(names)}});
       check_fit(model, table_, options_, 1);
     });
   };
@@ -149,7 +151,8 @@ TEST_F(RefusedFit, ClassesOfTextsNeedALossOfClassesAndAnOutputEach) {
   EXPECT_THAT(refused("nll", {"a", "b", "c", "d"}),
               testing::AllOf(testing::HasSubstr("column digit has 4 classes (a, b, c, d), and "),
                              testing::HasSubstr("net.pt returns 3 outputs for each row")));
-  ModelWithLosses model(options_.model, table_, options_, torch::kCPU, {{"digit", {"a", "b", "c"}}});
+  ModelWithLosses model(load_model(options_.model, {}, torch::kCPU), table_, options_, torch::kCPU,
+                        {{"digit", {"a", "b", "c"}}});
   EXPECT_NO_THROW(check_fit(model, table_, options_, 1));
 }
 

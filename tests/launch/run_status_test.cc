@@ -182,6 +182,8 @@ TEST_F(StatusOfRun, CountsStepsAndTimes) {
   std::ofstream(run / "checkpoints/step-00000010.h5") << "x";
   std::ofstream(run / "checkpoints/.step-00000099.h5.new") << "x";
   const RunLease lease(run, [](const std::string&) {});
+  facts.model_flops = 8e12;
+  facts.peak_tflops = 40;
   job.slurm["JOB_END_TIME"] = std::to_string(real_time_ns() / 1'000'000'000 + 3600);
   const auto status = read();
   EXPECT_EQ(status.step, 20);
@@ -191,12 +193,14 @@ TEST_F(StatusOfRun, CountsStepsAndTimes) {
   EXPECT_THAT(status.hosts, testing::ElementsAre("node1", "node2"));
   const auto text = status_text({status});
   for (const char* part : {"running, step 20 of 100 (20 %), epoch 2", "32 samples/s, 2e+03 ms per step",
-                           "1.5000, held-out 1.2500, accuracy 50.00 %", "time left   2:00", "step 10, 0:0"})
+                           "model       4 TFLOP/s, MFU 10.0 %", "1.5000, held-out 1.2500, accuracy 50.00 %",
+                           "time left   2:00", "step 10, 0:0"})
     EXPECT_THAT(text, HasSubstr(part));
   const auto json = nlohmann::json::parse(status_json({status, status}));
   EXPECT_EQ(json["runs"].size(), 2u);
   EXPECT_EQ(json["runs"][0]["state"], "running");
   EXPECT_EQ(json["runs"][0]["eval_accuracy"], 0.5);
+  EXPECT_EQ(json["runs"][0]["tflops"], 4);
   EXPECT_THAT(status_text({status, status}), HasSubstr("20/100"));
 }
 

@@ -26,7 +26,7 @@ BIN = pathlib.Path(os.environ["FARANDOLE_BIN"])
 FEW_STEPS, SECONDS = 6, 60
 COMMANDS_WITH_WORDS = {"timeline": ("merge", "slice", "salvage", "export"),  # whose next word chooses the options
                        "bench": ("allreduce", "step", "timeline", "checkpoint"),
-                       "table": ("show", "split"), "runs": ("list", "show", "best")}
+                       "table": ("show", "split"), "runs": ("list", "show", "best"), "model": ("show",)}
 COMMANDS = ("run", "train", "new", "config", "submit", "status", "fit", "transform", "evaluate", "analyze", "doctor", "checkpoint")
 OTHERS = ("clang-format", "cmake", "ctest", "g++", "jq", "kill", "nsys", "python3", "sbatch", "scancel", "spack", "srun")  # not ours
 PRESETS = {preset["name"] for preset in json.loads((SOURCE / "CMakePresets.json").read_text())["configurePresets"]}
@@ -167,7 +167,7 @@ def prepare(folder):
              "--batch", "16", "--checkpoint-every", "20steps", "--recorder-mb", "4", "--bucket-mb", "0.1", "--run-dir", run, *more)
     for copy, run in (("RUN2", "RUN"), ("OLD2", "OLD"), ("runs/n2", "RUN"), ("digits", "RUN")):
         shutil.copytree(folder / run, folder / copy)
-    # net.pt and tables, a program with a session, and a script that is started on ranks.
+    # Models and tables, a program with a session, and a script that is started on ranks.
     call("export_models")
     call("farandole", "table", "split", "pixels=DIR/train-images-idx3-ubyte.gz,digit=DIR/train-labels-idx1-ubyte.gz",
          "--fractions", "0.8,0.2", "--output", "train.h5", "--output", "test.h5")

@@ -48,6 +48,9 @@ TEST(Timeline, RecordsEveryKindAsGiven) {
     timeline.counter(timeline.intern("CPU %"), 98.5);
     const TrackId gpu = timeline.add_track("GPU stream 7");
     timeline.span_on(gpu, Category::gpu_kernel, timeline.intern("gemm"), {12, Category::backward}, 120, 130);
+    timeline.span_on(gpu, Category::gpu_memcpy, timeline.intern("copy"), {}, 220, 230, 150, 4096);
+    timeline.span_on(gpu, Category::gpu_kernel, timeline.intern("late"), {}, 10'000'000'000, 10'000'000'001,
+                     0, 0);
   }
   const RecorderFile file(folder / "recorder/rank-0003.ftl");
   file.verify();
@@ -63,7 +66,7 @@ TEST(Timeline, RecordsEveryKindAsGiven) {
   EXPECT_EQ(file.threads()[1].name, "GPU stream 7");
   EXPECT_EQ(file.threads()[1].recorded, 0u);
   const auto records = file.records(0);
-  ASSERT_EQ(records.size(), 5u);
+  ASSERT_EQ(records.size(), 7u);
   EXPECT_EQ(records[0].kind, RecordKind::span);
   EXPECT_EQ(records[0].category, Category::backward);
   EXPECT_EQ(file.names().at(records[0].name), "layer 1");
@@ -82,6 +85,11 @@ TEST(Timeline, RecordsEveryKindAsGiven) {
   EXPECT_EQ(records[4].track, 1u);
   EXPECT_EQ(records[4].step, 12);
   EXPECT_EQ(records[4].launched_in(), Category::backward);
+  EXPECT_EQ(records[4].queued_ns(), 0u);
+  EXPECT_EQ(records[4].mpi_call().bytes, std::nullopt);
+  EXPECT_EQ(records[5].queued_ns(), 70u);
+  EXPECT_EQ(records[5].mpi_call().bytes, 4096u);
+  EXPECT_EQ(records[6].queued_ns(), UINT32_MAX);
   EXPECT_EQ(records[0].launched_in(), std::nullopt);
 }
 

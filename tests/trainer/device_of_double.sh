@@ -59,6 +59,18 @@ train 2 "${options[@]}" --run-dir all --device cuda || fail "all GPUs visible"
 has_gpus all 0 1
 same_as_cpu all
 grep -q '"nccl": "' all/run.json || fail "run.json lacks the version of NCCL"
+/usr/bin/python3 - <<'PY' || fail "run.json does not say what the model needs and who has the memory: $(cat all/run.json)"
+import json
+on_cpu, run = (json.load(open(f"{name}/run.json")) for name in ("cpu", "all"))
+assert run["model_flops"] == on_cpu["model_flops"] > 0 and "peak_tflops" not in run, run  # the double is no known card
+memory = run["gpu_memory_by_owner_mib"]
+parameters = 4 * run["parameters"] / 2**20
+assert abs(memory["parameters"] - parameters) < 1e-9 and parameters <= memory["gradients"] < parameters + 0.1, memory
+assert memory["activations"] + memory["optimizer"] + parameters == 64 and memory["cached"] == 32, memory
+assert abs(memory["other"] - (400 - 80 - memory["gradients"])) < 1e-9, memory
+assert abs(memory["peak"] - sum(value for name, value in memory.items() if name != "peak")) < 1e-9, memory
+PY
+"$bin/farandole" status all >out 2>err && grep -q '^  model ' out || fail "the status"
 
 # Each task sees a GPU of its own.
 timeout 240 "$bin/farandole" run -n 2 -- bash -c 'CUDA_VISIBLE_DEVICES=$((5 + OMPI_COMM_WORLD_LOCAL_RANK)) exec "$@"' _ \

@@ -7,11 +7,11 @@
 namespace farandole {
 namespace {
 
-std::string printed(const char* columns, std::int64_t step) {
+std::string printed(const char* columns, std::int64_t step, std::optional<ModelRate> rate = {}) {
   setenv("FARANDOLE_TERMINAL_COLUMNS", columns, 1);
   testing::internal::CaptureStdout();
   Progress progress(0, 200);
-  progress.update({step, 1, 2.5, 1234.4});
+  progress.update({step, 1, 2.5, 1234.4, rate});
   progress.say("epoch 1");
   progress.finish();
   unsetenv("FARANDOLE_TERMINAL_COLUMNS");
@@ -23,6 +23,13 @@ TEST(Progress, AFileGetsPlainLines) {
   EXPECT_EQ(text.find('\r'), std::string::npos);
   EXPECT_NE(text.find("step 50/200  epoch 2  loss 2.5000  1234 samples/s  0:0"), std::string::npos) << text;
   EXPECT_NE(text.find("\nepoch 1\n"), std::string::npos) << text;
+}
+
+TEST(Progress, ShowsHowFastTheModelIsComputed) {
+  EXPECT_NE(printed("0", 50, ModelRate{395.4, 0.3996}).find("1234 samples/s  395 TFLOP/s, MFU 40.0 %  0:0"),
+            std::string::npos);
+  EXPECT_NE(printed("120", 50, ModelRate{0.0123, {}}).find("1234 samples/s  12.3 GFLOP/s  loss"),
+            std::string::npos);
 }
 
 TEST(Progress, ATerminalGetsABarThatFits) {

@@ -28,7 +28,8 @@ std::string refusal(const std::string& name, const std::string& value) {
 }
 
 TEST(TrainOptions, RefusesNumbersThatCannotBe) {
-  for (const auto* name : {"lr", "momentum", "weight-decay", "clip-norm", "bucket-mb", "validation"})
+  for (const auto* name :
+       {"lr", "momentum", "weight-decay", "clip-norm", "bucket-mb", "validation", "peak-tflops"})
     for (const auto* value : {"inf", "-inf", "nan", "-1", "1e400"})
       EXPECT_NE(refusal(name, value).find(name), std::string::npos) << name << " " << value;
   for (const auto* name : {"epochs", "steps", "batch", "accumulate", "warmup-steps", "checkpoint-keep",
@@ -57,7 +58,7 @@ TEST(TrainOptions, CheckpointsHaveEachOptionThatDecidesWhatIsTrained) {
       "resume-optimizer", "mtbf",          "checkpoint-every", "checkpoint-keep", "timeline",
       "gpu-activity",     "recorder-mb",   "recorder-dir",     "stop-before",     "merge-limit",
       "log-steps",        "stall-seconds", "stall-abort",      "sample",          "checkpoint-keep-every",
-      "tensorboard",      "prometheus"};
+      "tensorboard",      "prometheus",    "peak-tflops"};
   const std::map<std::string, std::string> with_older_names = {{"batch-size", "batch"},
                                                                {"validation", "held-out"}};
   TrainOptions options;

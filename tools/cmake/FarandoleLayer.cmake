@@ -91,14 +91,17 @@ function(farandole_layer name)
   farandole_precompile(farandole_${name})
 endfunction()
 
-# farandole_program(NAME LAYER...) builds tools/NAME.cc into bin/NAME; the target `programs` is all of them. They only read
+# farandole_program(NAME LAYER... [SOURCE FILE]) builds tools/NAME.cc, or FILE, into bin/NAME; the target `programs` is all of them. They only read
 # options and call a layer, so they are compiled with -O1.
 add_custom_target(programs)
 function(farandole_program name)
-  string(REPLACE "-" "_" file ${name})
-  add_executable(${name} ${file}.cc)
-  list(TRANSFORM ARGN PREPEND farandole_)
-  target_link_libraries(${name} PRIVATE ${ARGN} farandole_flags)
+  cmake_parse_arguments(ARG "" "SOURCE" "" ${ARGN})
+  if(NOT ARG_SOURCE)
+    string(REPLACE "-" "_" ARG_SOURCE ${name}.cc)
+  endif()
+  add_executable(${name} ${ARG_SOURCE})
+  list(TRANSFORM ARG_UNPARSED_ARGUMENTS PREPEND farandole_)
+  target_link_libraries(${name} PRIVATE ${ARG_UNPARSED_ARGUMENTS} farandole_flags)
   target_compile_options(${name} PRIVATE $<$<CONFIG:RelWithDebInfo>:-O1>)
   set_target_properties(${name} PROPERTIES ENABLE_EXPORTS ON)  # stacks name functions
   farandole_precompile(${name})

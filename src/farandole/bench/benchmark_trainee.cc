@@ -55,6 +55,16 @@ BenchmarkTrainee::Workload BenchmarkTrainee::workload(const std::string& name) {
   throw UserError("unknown model '" + name + "'; use mlp, gpt, mnist, small-mlp or small-gpt");
 }
 
+namespace {
+
+std::shared_ptr<Model> on_device(std::shared_ptr<Model> model, torch::Device device) {
+  model->to(device);
+  if (device.is_cuda()) use_channels_last(*model);
+  return model;
+}
+
+}  // namespace
+
 BenchmarkTrainee::BenchmarkTrainee(Session& session, const std::string& model,
                                    const DistributedOptimizerOptions& options,
                                    std::function<void()> wait_for_data, const std::string& optimizer)
@@ -74,8 +84,8 @@ BenchmarkTrainee::BenchmarkTrainee(Session& session, const Workload& workload,
     : session_(session),
       timeline_(session.timeline()),
       wait_for_data_(std::move(wait_for_data)),
-      batch_(workload.batch),
-      model_(make_model(workload.model, workload.data)),
+      batch_{workload.batch.x.to(session.device()), workload.batch.y.to(session.device())},
+      model_(on_device(make_model(workload.model, workload.data), session.device())),
       inner_(workload.optimizer(model_->parameters())),
       optimizer_(session, *inner_, model_->named_parameters(), options) {
   session.broadcast(*model_);
@@ -117,12 +127,17 @@ void BenchmarkTrainee::restore(const std::filesystem::path& checkpoint) {
 }
 
 void BenchmarkTrainee::steps(int count, Sample* sample) {
+  const bool on_gpu = session_.device().is_cuda();
+  const auto first = now_ns();
   for (int i = 0; i < count; ++i) {
     const std::int64_t start = now_ns();
     step();
-    if (sample != nullptr) sample->us.push_back(static_cast<double>(now_ns() - start) * 1e-3);
+    if (sample != nullptr && !on_gpu) sample->us.push_back(static_cast<double>(now_ns() - start) * 1e-3);
     ++steps_;
   }
+  if (!on_gpu) return;
+  optimizer_.confirm();
+  if (sample != nullptr) sample->us.push_back(static_cast<double>(now_ns() - first) * 1e-3 / count);
 }
 
 }  // namespace farandole

@@ -33,7 +33,8 @@ class BenchmarkTrainee {
   // Throws: UserError if there is no model `model`.
   static void check(const std::string& model);
 
-  // Runs steps with the spans of a training run. If `sample` is set, it receives the time of each step.
+  // Runs steps with the spans of a training run. If `sample` is set, it receives the time of each step; on a
+  // GPU, of which the host is a step ahead, the mean of all of them.
   // Collective: every rank of the group must call this in the same order.
   void steps(int count, Sample* sample = nullptr);
 

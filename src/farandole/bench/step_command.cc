@@ -59,7 +59,8 @@ StepResult benchmark_step(Session& session, const std::string& model, const Step
   return result;
 }
 
-void print_header() {
+void print_header(const std::string& device) {
+  fmt::print("computes on {}\n", device);
   fmt::print("{:<8} {:>5}  {:<22} {:<22} {:>7} {:>13} {:>11}\n", "model", "ranks", "step ms (quartiles)",
              "without communication", "added", "gradients MiB", "packed MiB");
 }
@@ -97,7 +98,8 @@ Json to_json(const StepResult& r) {
 int step_command(int argc, const char* const* argv) {
   namespace po = boost::program_options;
   StepBenchmarkOptions options;
-  std::string models = "mlp,gpt,mnist", format = "text", compression = "none", shard = "auto", transport;
+  std::string models = "mlp,gpt,mnist", format = "text", compression = "none", shard = "auto", transport,
+              device = "auto";
   int bucket_mb = 25;
   OptionParser parser;
   parser.usage =
@@ -117,6 +119,8 @@ int step_command(int argc, const char* const* argv) {
       "sgd, adam, adamw or rmsprop, instead of the model's own")(
       "transport", po::value(&transport),
       "how ranks exchange data: auto, hierarchical or mpi. The default is FARANDOLE_TRANSPORT, or else auto")(
+      "device", po::value(&device)->default_value(device),
+      "cpu, cuda (one GPU for each rank) or auto (GPUs if every rank can have one)")(
       "format", po::value(&format)->default_value(format), "text or json");
   for (int i = 1; i < argc; ++i)
     if (const std::string_view word = argv[i]; word == "--help" || word == "-h")
@@ -135,11 +139,19 @@ int step_command(int argc, const char* const* argv) {
       if (options.steps < 1) throw UserError("--steps must be at least 1");
       if (options.warmup < 1) throw UserError("--warmup must be at least 1");
       check_format(format);
+      if (device != "cpu" && device != "cuda" && device != "auto")
+        throw UserError("--device cannot be '" + device + "'; use cpu, cuda or auto");
+      if (device == "cuda" && options.optimizer.compression.kind != Compression::Kind::none)
+        throw UserError("--compression works on CPUs only; use --device cpu");
     });
     if (!transport.empty()) session.use_transport(transport);
+    const bool only_cpu = device == "auto" && options.optimizer.compression.kind != Compression::Kind::none;
+    auto chosen = session.use_device(only_cpu ? "cpu" : device);
+    if (only_cpu) chosen += ": --compression works there only";
     const bool speaks = session.rank() == 0;
-    Json json = {{"bench", "step"}, {"machine", machine_facts()}, {"results", Json::array()}};
-    if (speaks && format == "text") print_header();
+    Json json = {
+        {"bench", "step"}, {"machine", machine_facts()}, {"device", chosen}, {"results", Json::array()}};
+    if (speaks && format == "text") print_header(chosen);
     for (const auto& name : names) {
       const auto result = benchmark_step(session, name, options);
       if (speaks && format == "text") print(result);

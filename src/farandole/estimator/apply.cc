@@ -12,9 +12,9 @@
 #include "farandole/base/files/atomic_file.h"
 #include "farandole/base/log.h"
 #include "farandole/base/text/json.h"
+#include "farandole/estimator/models/model.h"
 #include "farandole/estimator/rows.h"
 #include "farandole/estimator/scores.h"
-#include "farandole/estimator/script_model.h"
 #include "farandole/estimator/store.h"
 #include "farandole/tables/formats.h"
 #include "farandole/tables/table_export.h"
@@ -54,15 +54,15 @@ class Transformation {
         table_(open_table(files, columns_of(features_of(trained_)), OtherColumns::kept)),
         names_texts_(format == TableFormat::hdf5),
         device_(device),
-        model_(run / "model.pt", device),
+        model_(load_published_model(run, device)),
         tensors_(*table_, trained_, /*with_labels=*/false) {
-    model_.train(false);
+    model_->train(false);
     const auto examples = first_outputs();
     for (std::size_t label = 0; label < examples.size(); ++label)
       add_outputs(label, examples[label], options.argmax);
     if (options.argmax && std::find(predicted_.begin(), predicted_.end(), true) == predicted_.end())
       throw UserError(fmt::format(
-          "{} returns one number for each row, so it predicts no class; leave out --argmax", model_.file()));
+          "{} returns one number for each row, so it predicts no class; leave out --argmax", model_->file()));
     std::size_t row_bytes = tensors_.row_bytes();
     for (const auto& column : columns_) row_bytes += column.row_bytes();
     batch_ = rows_per_pass(options.batch, row_bytes);
@@ -163,7 +163,7 @@ class Transformation {
   std::vector<torch::Tensor> outputs_of(TableBatch batch) {
     auto inputs = tensors_.take(std::move(batch)).inputs;
     for (auto& input : inputs) input = input.to(device_);
-    auto outputs = model_.forward(std::move(inputs), trained_.labels.size());
+    auto outputs = model_->forward(std::move(inputs), trained_.labels.size());
     for (auto& output : outputs) output = output.cpu();
     return outputs;
   }
@@ -180,7 +180,7 @@ class Transformation {
 
   void add_outputs(std::size_t label, const torch::Tensor& example, bool argmax) {
     if (example.dim() == 0 || example.size(0) != 1)
-      throw UserError(fmt::format("{} does not return one output for each row", model_.file()));
+      throw UserError(fmt::format("{} does not return one output for each row", model_->file()));
     const auto& name = trained_.labels[label];
     auto shape = example.sizes().slice(1).vec();
     const auto classes = record_.classes.find(name);
@@ -220,7 +220,7 @@ class Transformation {
       const auto result = outputs[i].to(torch::kFloat32).contiguous();
       if (bytes_of(result) != rows * columns_[column].row_bytes())
         throw UserError(fmt::format(
-            "{} returns outputs of shape [{}] for {} rows, and of shape [1, {}] for one", model_.file(),
+            "{} returns outputs of shape [{}] for {} rows, and of shape [1, {}] for one", model_->file(),
             fmt::join(result.sizes(), ", "), rows, fmt::join(columns_[column].shape, ", ")));
       writer.write(column++, first, bytes_in(result));
       if (!predicted_[i]) continue;
@@ -248,7 +248,7 @@ class Transformation {
   std::shared_ptr<const DataTable> table_;
   const bool names_texts_;  // Predictions of classes with names are these names, and not numbers.
   const torch::Device device_;
-  ScriptModel model_;
+  const std::unique_ptr<ModelProgram> model_;
   RowTensors tensors_;
   std::vector<DataColumn> columns_ = table_->columns();  // Columns of the output.
   // For each label: whether it has a prediction, and the names that are written instead of its numbers.
@@ -323,8 +323,8 @@ Evaluation evaluate_on_rank(Session& session, const std::filesystem::path& own_r
     table = number_classes(open_table(files, columns_of(trained)), texts, record.classes);
     if (session.rank() == 0)
       for (const auto& warning : table->warnings()) log_warning("{}", warning);
-    model = std::make_unique<ModelWithLosses>(run / "model.pt", *table, trained, session.device(),
-                                              record.classes);
+    model = std::make_unique<ModelWithLosses>(load_published_model(run, session.device()), *table, trained,
+                                              session.device(), record.classes);
     model->model().train(false);
     scores = std::make_unique<Scores>(ScoreOptions{trained.labels, model->classifies(), options.metrics,
                                                    options.metric_functions, /*all=*/true});

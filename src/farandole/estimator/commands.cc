@@ -16,7 +16,8 @@
 #include "farandole/estimator/estimator.h"
 #include "farandole/estimator/fit.h"
 #include "farandole/estimator/launch.h"
-#include "farandole/estimator/model_file.h"
+#include "farandole/estimator/models/model_file.h"
+#include "farandole/estimator/models/show_model.h"
 #include "farandole/estimator/store.h"
 #include "farandole/launch/launch_plan.h"
 #include "farandole/launch/process/machine.h"
@@ -198,15 +199,18 @@ std::optional<FitArguments> parse_fit(int argc, const char* const* argv) {
   OptionParser parser;
   parser.usage =
       "Usage: farandole fit --table TABLE --model FILE --features COLUMN,... --label COLUMN [OPTION...]\n\n"
-      "Trains a TorchScript model on a table and keeps the result in a store. The same command continues a run that was\n"
+      "Trains a model of torch.export or TorchScript on a table and keeps the result in a store. The same command continues a run that was\n"
       "killed or stopped.\n\n"
       "Examples:\n"
-      "  $ farandole fit -n 3 --table train.h5 --features pixels --label digit --model net.pt --loss nll --epochs 5\n";
+      "  $ farandole fit -n 3 --table train.h5 --features pixels --label digit --model net.pt2 --loss nll --epochs 5\n";
   parser.replaced = {{"checkpoint-steps", "checkpoint-every, for example 500steps"}};
   common.add_to(parser);
-  parser.visible.add_options()("model", po::value(&o.model), "TorchScript file of the model")(
+  parser.visible.add_options()("model", po::value(&o.model),
+                               "file of the model: .pt2 of torch.export, or TorchScript")(
+      "eval-model", po::value(&o.eval_model),
+      "torch.export's program for evaluation, if it is not in the file of --model")(
       "loss", po::value(&losses)->default_value(losses),
-      "nll, cross_entropy, mse, l1, smooth_l1, huber, bce, bce_with_logits, or a TorchScript file; one, or one for "
+      "nll, cross_entropy, mse, l1, smooth_l1, huber, bce, bce_with_logits, or a file of torch.export or TorchScript; one, or one for "
       "each label")("loss-weights", po::value(&weights), "weight of each label's loss, for example 1,0.5")(
       "features", po::value(&features),
       "columns that are the inputs of the model; NAME:int64 stays whole numbers; \"[a,b,c]\" is one input, a vector of the "
@@ -264,7 +268,7 @@ std::optional<FitArguments> parse_fit(int argc, const char* const* argv) {
       "seed", po::value(&o.seed)->default_value(o.seed), "seed of the order, the split and dropout")(
       "metrics", po::value(&metrics),
       "what is measured in each epoch on the training rows and the validation rows: accuracy, top_5, log_loss, "
-      "precision, recall, f1, mae, rmse, r2, or NAME=FILE with a TorchScript function of output and label")(
+      "precision, recall, f1, mae, rmse, r2, or NAME=FILE with a function of output and label")(
       "patience", po::value(&o.patience)->default_value(0),
       "end after this many epochs without a lower loss; 0: never")(
       "best", po::bool_switch(&o.keep_best),
@@ -274,6 +278,8 @@ std::optional<FitArguments> parse_fit(int argc, const char* const* argv) {
       "tensorboard", po::bool_switch(&o.tensorboard), "also write the metrics for TensorBoard")(
       "prometheus", po::value(&o.prometheus),
       "folder in which each rank also writes its metrics for the textfile collector of Prometheus's node exporter")(
+      "peak-tflops", po::value(&o.peak_tflops)->default_value(o.peak_tflops),
+      "most that one device can do, in 10^12 floating-point operations per second, for MFU; 0: from a table of known GPUs")(
       "verbose", po::value(&o.verbose)->default_value(o.verbose), "0: print nothing")(
       "check", po::bool_switch(&arguments.only_checks), "only check these options, and train nothing");
   if (!common.parse(parser, argc, argv)) return std::nullopt;
@@ -367,7 +373,7 @@ int evaluate_command(int argc, const char* const* argv) {
   common.add_to(parser);
   parser.visible.add_options()("format", po::value(&format)->default_value(format), "text or json")(
       "metrics", po::value(&metrics),
-      "more metrics: NAME=FILE with a TorchScript function of output and label")(
+      "more metrics: NAME=FILE with a function of output and label, of torch.export or in TorchScript")(
       "device", po::value(&o.device)->default_value(o.device),
       "where to compute: cpu, cuda (one GPU for each rank) or auto (GPUs if every rank can have one)")(
       "batch-size", po::value(&o.batch)->default_value(o.batch),
@@ -415,6 +421,31 @@ int runs_command(int argc, const char* const* argv) {
     throw UserError(
         (command.empty() ? "no command given" : "unknown command '" + command + "'") +
         (nearest.empty() ? "; there are list, show and best" : "; did you mean " + nearest + "?"));
+  });
+}
+
+int model_command(int argc, const char* const* argv) {
+  std::string command, file, evaluation;
+  OptionParser parser;
+  parser.usage =
+      "Usage: farandole model show FILE [EVALUATION-FILE]\n\n"
+      "Shows the inputs, outputs, parameters and operators of a model of torch.export or TorchScript, and which of its\n"
+      "operators are missing here.\n\n"
+      "Examples:\n"
+      "  $ farandole model show net.pt2\n";
+  parser.visible.add_options()("command", po::value(&command), "show (first positional argument)")(
+      "file", po::value(&file), "file of the model (second positional argument)")(
+      "eval-model", po::value(&evaluation),
+      "torch.export's program for evaluation, if it is in another file (third positional argument)");
+  parser.positional.add("command", 1).add("file", 1).add("eval-model", 1);
+  return run_main("farandole model", [&] {
+    if (!parser.parse(argc, argv)) return 0;
+    if (command != "show")
+      throw UserError((command.empty() ? "no command given" : "unknown command '" + command + "'") +
+                      "; there is show");
+    if (file.empty()) throw UserError("show needs the file of a model");
+    fmt::print("{}", show_model(file, evaluation));
+    return 0;
   });
 }
 

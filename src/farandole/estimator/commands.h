@@ -1,4 +1,4 @@
-// The commands farandole fit, transform, evaluate and runs. main calls one of them once.
+// The commands farandole fit, transform, evaluate, runs and model. main calls one of them once.
 // Thread safety: none; use from one thread at a time.
 #pragma once
 
@@ -10,5 +10,6 @@ int fit_command(int argc, const char* const* argv);
 int transform_command(int argc, const char* const* argv);
 int evaluate_command(int argc, const char* const* argv);
 int runs_command(int argc, const char* const* argv);
+int model_command(int argc, const char* const* argv);
 
 }  // namespace farandole

@@ -10,6 +10,7 @@
 #include "farandole/estimator/apply.h"
 #include "farandole/estimator/fit.h"
 #include "farandole/estimator/launch.h"
+#include "farandole/estimator/models/model.h"
 #include "farandole/estimator/rows.h"
 #include "farandole/estimator/store.h"
 #include "farandole/train/run/checkpoint_schedule.h"
@@ -31,7 +32,7 @@ void require_option(bool good, const std::string& message) {
 }  // namespace
 
 void EstimatorOptions::check() const {
-  require_option(!model.empty(), "no model given; name a TorchScript file with --model");
+  require_option(!model.empty(), "no model given; name a file of torch.export or TorchScript with --model");
   require_option(!features.empty(), "no features given; name columns with --features");
   for (const auto& feature : features) Feature::parse(feature);
   require_option(!labels.empty(), "no label given; name a column with --label");
@@ -51,6 +52,7 @@ void EstimatorOptions::check() const {
   require_one_of("--on-nonfinite", on_nonfinite, {"stop", "skip", "rollback"});
   require_one_of("--shard", shard, {"auto", "on", "off"});
   require_option(clip_norm >= 0, "--clip-norm cannot be negative");
+  require_option(peak_tflops >= 0, "--peak-tflops cannot be negative");
   require_option(precision != "float16" || optimizer != "lbfgs",
                  "--precision float16 is no option of lbfgs; use bfloat16");
   if (!checkpoint_every.empty())
@@ -99,6 +101,10 @@ TrainedModel::TrainedModel(const std::filesystem::path& store, const std::string
   run_ = found->id;
   folder_ = found->folder;
   history_ = std::move(found->history);
+}
+
+std::filesystem::path TrainedModel::model() const {
+  return published_model(folder_);
 }
 
 std::int64_t TrainedModel::transform(const std::string& table, const std::filesystem::path& output,

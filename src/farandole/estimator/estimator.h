@@ -1,4 +1,5 @@
-// Trains a TorchScript model on a table, and applies it to others: fit, transform, evaluate.
+// Trains a model of torch.export or TorchScript on a table, and applies it to others:
+// fit, transform, evaluate.
 // Thread safety: none; use from one thread at a time.
 #pragma once
 
@@ -31,8 +32,9 @@ struct EpochResult {
 using MetricFunction = std::function<torch::Tensor(const torch::Tensor& output, const torch::Tensor& label)>;
 
 struct EstimatorOptions {
-  int num_proc = 1;                                     // As LaunchOptions::np; has no effect inside a job.
-  std::string model;                                    // A TorchScript file.
+  int num_proc = 1;          // As LaunchOptions::np; has no effect inside a job.
+  std::string model;         // A file of torch.export or TorchScript.
+  std::string eval_model{};  // torch.export's program for evaluation, if it is not in `model`.
   std::vector<std::string> losses = {"cross_entropy"};  // One for all labels, or one for each.
   std::vector<double> loss_weights{};                   // One for each label; empty: 1.
   // Columns; each is an input of the model, as float32 or, for NAME:int64, int64. "[a,b,c]" and
@@ -73,8 +75,9 @@ struct EstimatorOptions {
   std::string nan = "error";  // What a NaN in a feature does: error, skip (the row is left out), keep.
   std::uint64_t seed = 1;
 
-  // accuracy, top_5, log_loss, precision, recall, f1, mae, rmse, r2, or NAME=FILE with a TorchScript function
-  // of output and label. They are measured in each epoch on the training rows and on the validation rows.
+  // accuracy, top_5, log_loss, precision, recall, f1, mae, rmse, r2, or NAME=FILE with a function of output
+  // and label in TorchScript or of torch.export. They are measured in each epoch on the training rows and on
+  // the validation rows.
   // Empty: only the validation rows are measured, without precision, recall and f1.
   std::vector<std::string> metrics{};
 
@@ -87,6 +90,7 @@ struct EstimatorOptions {
   std::string run{};
   bool tensorboard = false;            // Also event files in the run's folder "tensorboard".
   std::filesystem::path prometheus{};  // Folder of the node exporter's textfiles; empty: none.
+  double peak_tflops = 0;              // Of a device, for MFU; 0: from a table of known cards.
   int verbose = 1;                     // 0: no output; 1: a line for each epoch.
 
   // For programs: more metrics by name. They are measured wherever metrics are.
@@ -135,7 +139,8 @@ class TrainedModel {
 
   const std::string& run() const { return run_; }
   std::filesystem::path folder() const { return folder_; }
-  std::filesystem::path model() const { return folder_ / "model.pt"; }  // TorchScript.
+  std::filesystem::path model()
+      const;  // model.pt2 of torch.export or model.pt of TorchScript, as it was given.
   std::filesystem::path state() const {
     return folder_ / "state.h5";
   }  // A data set for each name of the state dict.

@@ -39,6 +39,7 @@ LoopOptions loop_options(const EstimatorOptions& o, const std::filesystem::path&
   loop.shows_progress = false;
   loop.tensorboard = o.tensorboard;
   loop.prometheus = o.prometheus;
+  loop.peak_tflops = o.peak_tflops;
   return loop;
 }
 
@@ -79,7 +80,8 @@ ExitCode fit_on_rank(Session& session, const EstimatorOptions& options, const st
       classes = parse_json(shared_classes).get<ClassNames>();
       table = number_classes(table, options.labels, classes);
     }
-    model = std::make_unique<ModelWithLosses>(options.model, *table, options, session.device(), classes);
+    model = std::make_unique<ModelWithLosses>(load_model(options.model, options.eval_model, session.device()),
+                                              *table, options, session.device(), classes);
     check_fit(*model, *table, options, session.size());
   });
   session.together([&] {
@@ -123,7 +125,7 @@ ExitCode fit_on_rank(Session& session, const EstimatorOptions& options, const st
   }
   const auto result = run_to_end(session, trainer, directory, prints);
   if (prints && result == ExitCode::done)
-    fmt::print("the model is {}\n", (record.folder / "model.pt").string());
+    fmt::print("the model is {}\n", published_model(record.folder).string());
   return result;
 }
 

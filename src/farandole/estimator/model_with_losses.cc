@@ -8,16 +8,16 @@
 #include <torch/nn/functional/loss.h>
 
 #include "farandole/base/error.h"
-#include "farandole/estimator/script_model.h"
+#include "farandole/estimator/models/model.h"
 
 namespace farandole {
 
-ModelWithLosses::ModelWithLosses(const std::filesystem::path& model, const DataTable& table,
+ModelWithLosses::ModelWithLosses(std::unique_ptr<ModelProgram> model, const DataTable& table,
                                  const EstimatorOptions& options, torch::Device device, ClassNames classes)
     : options_(options),
       device_(device),
       classes_(std::move(classes)),
-      model_(model, device),
+      model_(std::move(model)),
       tensors_(table, options, true) {
   for (std::size_t i = 0; i < options.labels.size(); ++i) {
     losses_.emplace_back(options.losses.size() == 1 ? options.losses.front() : options.losses.at(i), "loss",
@@ -44,7 +44,7 @@ void ModelWithLosses::check_classes(const torch::Tensor& output, std::size_t lab
       "column {} has {} classes ({}{}), and {} returns {} outputs for each row; export a model with "
       "an output for each class",
       classes->first, names.size(), fmt::join(names.begin(), names.begin() + shown, ", "),
-      names.size() > most_shown ? ", …" : "", model_.file(), output.size(1)));
+      names.size() > most_shown ? ", …" : "", model_->file(), output.size(1)));
 }
 
 Rows ModelWithLosses::take(TableBatch batch) {
@@ -57,7 +57,7 @@ Rows ModelWithLosses::take(TableBatch batch) {
 
 ModelWithLosses::Losses ModelWithLosses::of(const Rows& rows) {
   Losses result;
-  result.outputs = model_.forward(rows.inputs, losses_.size());
+  result.outputs = model_->forward(rows.inputs, losses_.size());
   for (auto& output : result.outputs)  // With --precision, they may have 16 bits.
     if (output.is_floating_point()) output = output.to(torch::kFloat32);
   for (std::size_t i = 0; i < losses_.size(); ++i) {
@@ -96,9 +96,10 @@ constexpr std::array loss_names = {"nll",       "cross_entropy", "mse", "l1",
 LossFunction::LossFunction(const std::string& name, const char* what, torch::Device device) : name_(name) {
   if (std::find(loss_names.begin(), loss_names.end(), name) != loss_names.end()) return;
   if (!std::filesystem::is_regular_file(name))
-    throw UserError(fmt::format("there is no {} {}; the losses are {} and TorchScript files", what, name,
-                                fmt::join(loss_names, ", ")));
-  script_ = load_script(name, device, "function");
+    throw UserError(
+        fmt::format("there is no {} {}; the losses are {} and files of TorchScript or torch.export", what,
+                    name, fmt::join(loss_names, ", ")));
+  function_ = load_function(name, device);
 }
 
 bool LossFunction::compares_numbers() const {
@@ -107,7 +108,7 @@ bool LossFunction::compares_numbers() const {
 
 torch::Tensor LossFunction::labels(const torch::Tensor& raw, const torch::Tensor& output) const {
   if (classifies()) return raw.to(torch::kInt64);
-  if (script_) return raw;
+  if (function_) return raw;
   const auto label = raw.to(torch::kFloat32);
   return label.numel() == output.numel() && label.size(0) == output.size(0) ? label.reshape(output.sizes())
                                                                             : label;
@@ -121,25 +122,23 @@ torch::Tensor LossFunction::of_rows(const torch::Tensor& output, const torch::Te
     if (classifies() && shape.size() > 1) shape.erase(shape.begin() + 1);
     return shape;
   };
-  if (!script_ &&
+  if (!function_ &&
       (output.dim() == 0 || (classifies() && output.dim() < 2) || label.sizes().vec() != expected()))
     throw UserError(fmt::format(
         "the model's outputs have shape [{}], and the labels have shape [{}]; --loss {} needs {}; choose another label "
         "column, loss or model",
         fmt::join(output.sizes().vec(), ", "), fmt::join(label.sizes().vec(), ", "), name_,
         classifies() ? "outputs [rows, classes, ...] and labels [rows, ...]" : "equal shapes"));
-  if (script_) {
-    torch::jit::IValue result;
+  if (function_) {
     try {
-      result = script_->forward({output, label});
+      values = function_(output, label);
+    } catch (const Error&) {
+      throw;
     } catch (const std::exception& error) {
       throw UserError(fmt::format("{} failed on outputs of shape [{}] and labels of shape [{}]: {}", name_,
                                   fmt::join(output.sizes().vec(), ", "), fmt::join(label.sizes().vec(), ", "),
                                   brief(error)));
     }
-    if (!result.isTensor())
-      throw UserError(fmt::format("{} returns a {}, not a tensor", name_, result.tagKind()));
-    values = result.toTensor();
     if (values.dim() == 0) return values;
   } else if (name_ == "nll") {
     values = torch::nll_loss_nd(output, label, {}, none);

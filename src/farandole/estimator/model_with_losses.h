@@ -3,33 +3,32 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
-#include <torch/script.h>
 #include <torch/types.h>
 #include <vector>
 
+#include "farandole/estimator/models/model.h"
 #include "farandole/estimator/rows.h"
-#include "farandole/estimator/script_model.h"
 #include "farandole/tables/class_columns.h"
 
 namespace farandole {
 
-// A loss by name or as a script.
+// A loss by name or as a function in a file.
 class LossFunction {
  public:
-  // `name` is nll, cross_entropy, mse, l1, smooth_l1, huber, bce, bce_with_logits or a TorchScript file,
-  // whose forward(output, label) returns the mean or one value for each row.
+  // `name` is nll, cross_entropy, mse, l1, smooth_l1, huber, bce, bce_with_logits or a file of TorchScript or
+  // torch.export, whose forward(output, label) returns the mean or one value for each row.
   // `what` is its role in messages.
-  // Throws: UserError for another name; CorruptInput if the script cannot be loaded.
+  // Throws: UserError for another name; CorruptInput if the file cannot be loaded.
   explicit LossFunction(const std::string& name, const char* what = "loss",
                         torch::Device device = torch::kCPU);
 
   // Whether labels are classes, and outputs have a value for each class along dimension 1.
   bool classifies() const { return name_ == "nll" || name_ == "cross_entropy"; }
   bool compares_numbers() const;  // A class has no number to compare.
-  // Returns the loss of each row, or a scalar for a script that returns the mean.
+  // Returns the loss of each row, or a scalar for a function that returns the mean.
   // Throws: UserError if the shapes of outputs and labels differ.
   torch::Tensor of_rows(const torch::Tensor& output, const torch::Tensor& label);
   // The labels as this loss wants them: int64 for classes, otherwise float32 in the shape of the outputs.
@@ -38,16 +37,17 @@ class LossFunction {
 
  private:
   std::string name_;
-  std::optional<torch::jit::Module> script_;
+  LabelFunction function_;
 };
 
 class ModelWithLosses {
  public:
   // `classes` of the labels that are texts in the table.
-  // Throws: UserError and CorruptInput if a file, a column or the number of losses is wrong, or if a loss
-  // does not work on classes.
-  ModelWithLosses(const std::filesystem::path& model, const DataTable& table, const EstimatorOptions& options,
-                  torch::Device device = torch::kCPU, ClassNames classes = {});
+  // Throws: UserError and CorruptInput if a file of a loss, a column or the number of losses is wrong, or if
+  // a loss does not work on classes.
+  ModelWithLosses(std::unique_ptr<ModelProgram> model, const DataTable& table,
+                  const EstimatorOptions& options, torch::Device device = torch::kCPU,
+                  ClassNames classes = {});
 
   struct Losses {
     torch::Tensor sum;  // Over the rows and the labels, each with its weight.
@@ -59,7 +59,7 @@ class ModelWithLosses {
 
   // As RowTensors::take(), on the device of the model.
   Rows take(TableBatch batch);
-  ScriptModel& model() { return model_; }
+  ModelProgram& model() { return *model_; }
   RowTensors& tensors() { return tensors_; }
   std::vector<bool> classifies() const;  // For each label.
 
@@ -69,7 +69,7 @@ class ModelWithLosses {
   const EstimatorOptions& options_;
   const torch::Device device_;
   const ClassNames classes_;
-  ScriptModel model_;
+  const std::unique_ptr<ModelProgram> model_;
   std::vector<LossFunction> losses_;  // For each label.
   RowTensors tensors_;
 };

@@ -146,6 +146,7 @@ Json options_to_json(const EstimatorOptions& o) {
             {"patience", o.patience},
             {"keep_best", o.keep_best}};
   // Fits of earlier versions do not have these.
+  if (!o.eval_model.empty()) json["eval_model"] = o.eval_model;
   if (o.device != "auto") json["device"] = o.device;
   if (o.precision != "float32") json["precision"] = o.precision;
   if (o.clip_norm != 0) json["clip_norm"] = o.clip_norm;

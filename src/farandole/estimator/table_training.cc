@@ -399,7 +399,9 @@ void TableTraining::finish(RunLog&) {
   auto& model = model_.model();
   model.train(false);
   model.save_state(record_.folder / "state.h5");
-  model.save(record_.folder / "model.pt");
+  if (const auto earlier = published_model(record_.folder); earlier.filename() != model.published_name())
+    std::filesystem::remove(earlier);  // A model of another kind, which this run was given before.
+  model.save(record_.folder / model.published_name());
   record_.finished = true;
   write_fit(record_);
 }

@@ -260,6 +260,7 @@ RunStatus read_run_status(const fs::path& run) {
     if (seen.insert(host).second) status.hosts.push_back(host);
   read_progress(run, status);
   add_recorded(facts, recorded, status);
+  if (status.step_ms) status.rate = model_rate(facts, *status.step_ms * 1e-3);
   const auto kind = kind_of_program(facts, job ? job->program : std::vector<std::string>());
   read_checkpoint(run, kind, status);
   judge(facts, recording_since(run, recorded), recorded.closed, job, lease_is_alive(run), status);
@@ -338,6 +339,7 @@ std::string paragraph(const RunStatus& run) {
   else if (run.step_ms)
     add("rate", fmt::format("{:.3g} steps/s, {:.3g} ms per step{}", 1e3 / *run.step_ms, *run.step_ms,
                             run.no_samples.empty() ? "" : "; " + run.no_samples));
+  if (run.rate) add("model", run.rate->text());
   if (run.loss) {
     auto loss = fmt::format("{:.4f}", *run.loss);
     if (run.eval_loss) loss += fmt::format(", held-out {:.4f}", *run.eval_loss);
@@ -398,6 +400,8 @@ Json to_json(const RunStatus& run) {
   set("eval_accuracy", run.eval_accuracy);
   set("samples_per_s", run.samples_per_s);
   set("step_ms", run.step_ms);
+  if (run.rate) json["tflops"] = run.rate->tflops;
+  if (run.rate) set("mfu", run.rate->mfu);
   set("seconds_left", run.seconds_left);
   set("wall_seconds_left", run.wall_seconds_left);
   set("checkpoint_step", run.checkpoint_step);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "farandole/base/run/goodput.h"
+#include "farandole/base/run/model_rate.h"
 #include "farandole/base/run/remedies.h"
 
 namespace farandole {
@@ -29,6 +30,7 @@ struct RunStatus {
   std::string program;  // Its command line, as run.json or the launcher has it.
   std::optional<std::int64_t> exit_code, step, total_steps, epoch, restarts, lost_steps, ranks;
   std::optional<double> loss, eval_loss, eval_accuracy, samples_per_s, step_ms;
+  std::optional<ModelRate> rate;            // With the time of a step.
   std::optional<double> seconds_left;       // Until the last step.
   std::optional<double> wall_seconds_left;  // Until the Slurm job reaches its time limit.
   std::optional<std::int64_t> checkpoint_step;

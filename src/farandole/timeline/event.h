@@ -77,7 +77,8 @@ struct MpiCall {
 //               index 0 is the training thread
 //   span        {"ph":"X","cat":"forward","name":"forward","pid":P,"tid":T,"ts":…,"dur":…,"args":{"step":12}}
 //               Outside of steps there is no "step". A GPU's span also has "phase":"backward", the
-//               category of the training thread's span in which the work was launched.
+//               category of the training thread's span in which the work was launched, "queued_us":12.345, how
+//               long before its start that was, and, if it is a copy, "bytes".
 //   collective  as a span, cat "communication", name as given by the caller ("bucket 0"),
 //               args {"step":12,"operation":"allreduce","communicator":0,"sequence":17,"bytes":1048576}
 //   MPI call    of the program, as a span with the function's name; cat "communication" ("other" for files,

@@ -102,7 +102,13 @@ class Timeline {
   // Thread safety: any thread may call this at any time. Use a track from one thread at a time.
   TrackId add_track(std::string_view name);
   void span_on(TrackId track, Category category, NameId name, const TrainingPlace& launched_in,
-               std::int64_t start_ns, std::int64_t end_ns) noexcept;
+               std::int64_t start_ns, std::int64_t end_ns) noexcept {
+    span_on(track, category, name, launched_in, start_ns, end_ns, start_ns, 0);
+  }
+  // The same for the work of a GPU. `bytes`: of a copy.
+  void span_on(TrackId track, Category category, NameId name, const TrainingPlace& launched_in,
+               std::int64_t start_ns, std::int64_t end_ns, std::int64_t launch_ns,
+               std::uint64_t bytes) noexcept;
 
   void collective_on(TrackId track, NameId name, NameId operation, const Collective& what,
                      std::int64_t start_ns, std::int64_t end_ns) noexcept;

@@ -36,14 +36,12 @@ std::vector<std::string> sparse_parameters(const torch::nn::Module& module);
 // (DistributedOptimizerOptions::shard). Each rank updates its part of them in step(), which returns when all
 // ranks have done so. The results are the same. For programs this means, until this object ends:
 // - Reading works on every rank: parameters, state, checkpoints, clones.
-// - What every rank writes with the same values may be written on every rank:
-// clamp_(), copy_(), torch::load().
-// - What depends on the old value, such as mul_(0.99) or add_(), must be done on one rank of each
-// node, between two
-//   barriers; on every rank it would be done several times.
+// - Every rank may do what has the same result if it is done twice, with the same values: clamp_(), copy_(),
+//   torch::load().
+// - What depends on the old value, such as mul_(0.99) or add_(), must be done on one rank of each node,
+//   between two barriers. On every rank it would be done several times; a warning says so in the second step.
 // - After step(), grad() may still be this rank's own gradient. Call synchronize() before step() to see
-// that of all
-//   ranks.
+//   that of all ranks.
 //
 // On GPUs, if the options require it, each rank has all parameters, but the optimizer's state only of its
 // part, which it updates; then the ranks gather the parameters. Between steps, the inner optimizer has no

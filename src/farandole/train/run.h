@@ -67,6 +67,11 @@ struct RunOptions {
   bool tensorboard = false;
   // Also writes them to this folder, for the textfile collector of Prometheus's node exporter.
   std::filesystem::path prometheus{};
+  // Floating-point operations that the model needs in a step, forward and backward, on all ranks together,
+  // for TFLOP/s and MFU; 0: counted from LibTorch's operators in the first whole step.
+  double model_flops = 0;
+  // The most that one device can do, in 10^12 operations per second; 0: from a table of known cards.
+  double peak_tflops = 0;
 };
 
 // A number of this rank, such as a loss. A tensor must have one element; it is read when a line is written,

@@ -48,6 +48,7 @@ struct LoopOptions {
   bool shows_progress = true;
   bool tensorboard = false;          // Event files in RUN/tensorboard.
   std::filesystem::path prometheus;  // Folder of the node exporter's textfiles; empty: none.
+  double peak_tflops = 0;            // Of a device, for MFU; 0: from the table of known cards.
 };
 
 }  // namespace farandole

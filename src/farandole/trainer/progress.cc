@@ -23,6 +23,11 @@ int terminal_columns() {
   return size.ws_col > 0 ? size.ws_col : 80;
 }
 
+std::string speed(const Progress::State& state) {
+  const auto samples = fmt::format("{:.0f} samples/s", state.samples_per_s);
+  return state.rate ? samples + "  " + state.rate->text() : samples;
+}
+
 }  // namespace
 
 Progress::Progress(std::int64_t first_step, std::int64_t total_steps, bool shows_steps)
@@ -39,9 +44,8 @@ double Progress::seconds_left(std::int64_t step) const {
 }
 
 std::string Progress::bar(const State& state) const {
-  const std::string text =
-      fmt::format(" {}/{} steps  {:.0f} samples/s  loss {:.4f}  {} left", state.step, total_steps_,
-                  state.samples_per_s, state.loss, describe_clock(seconds_left(state.step)));
+  const std::string text = fmt::format(" {}/{} steps  {}  loss {:.4f}  {} left", state.step, total_steps_,
+                                       speed(state), state.loss, describe_clock(seconds_left(state.step)));
   const int width = columns_ - static_cast<int>(text.size()) - 3;
   if (width < 10) return text.substr(1, static_cast<std::size_t>(std::max(0, columns_ - 1)));
   const auto filled = static_cast<int>(
@@ -56,8 +60,8 @@ void Progress::update(const State& state) {
   if (now - shown_ns_ < (columns_ > 0 ? redraw_ns : line_ns)) return;
   shown_ns_ = now;
   if (columns_ == 0) {
-    fmt::print("step {}/{}  epoch {}  loss {:.4f}  {:.0f} samples/s  {} left\n", state.step, total_steps_,
-               state.epoch + 1, state.loss, state.samples_per_s, describe_clock(seconds_left(state.step)));
+    fmt::print("step {}/{}  epoch {}  loss {:.4f}  {}  {} left\n", state.step, total_steps_, state.epoch + 1,
+               state.loss, speed(state), describe_clock(seconds_left(state.step)));
   } else {
     bar_ = bar(state);
     fmt::print("\r\x1b[K{}", bar_);

@@ -3,7 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+
+#include "farandole/base/run/model_rate.h"
 
 namespace farandole {
 
@@ -19,6 +22,7 @@ class Progress {
     std::int64_t epoch = 0;
     double loss = 0;
     double samples_per_s = 0;
+    std::optional<ModelRate> rate{};
   };
   // Redraws the bar at most ten times per second; prints a line at most every two seconds.
   void update(const State& state);

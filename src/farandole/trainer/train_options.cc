@@ -168,6 +168,7 @@ OptionParser train_option_parser(TrainOptions& o, const std::filesystem::path& p
       ("log-steps", value(o.log_steps), "number of steps between two lines of metrics.jsonl")
       ("tensorboard", po::bool_switch(&o.tensorboard), "also write the metrics to RUN/tensorboard, for TensorBoard")
       ("prometheus", po::value(&o.prometheus), "folder in which each rank also writes its metrics for the textfile collector of Prometheus's node exporter")
+      ("peak-tflops", value(o.peak_tflops), "most that one device (on CPUs: one rank) can do in the precision of the training, in 10^12 floating-point operations per second, for MFU; 0: from a table of known GPUs")
       ("sample", value(o.sample), "bytes of text to generate at the end (gpt)");
   // clang-format on
   parser.visible.add(what).add(how).add(where).add(keep);
@@ -214,6 +215,7 @@ void TrainOptions::check() const {
   not_negative(momentum, "momentum");
   not_negative(weight_decay, "weight-decay");
   not_negative(clip_norm, "clip-norm");
+  not_negative(peak_tflops, "peak-tflops");
   if (!(data.held_out > 0 && data.held_out < 1))
     throw UserError(fmt::format("--validation is {}; it must lie between 0 and 1", data.held_out));
   if (sample > 0 && model.name != "gpt")

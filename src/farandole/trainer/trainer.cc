@@ -93,7 +93,8 @@ Trainer::Trainer(Session& session, const LoopOptions& options, std::string confi
       run_(session,
            {options.run_dir, options.checkpoint_every, options.mtbf, options.checkpoint_keep,
             options.checkpoint_keep_every, options.log_steps, std::move(config),
-            "lower --lr, or limit the gradients with --clip-norm", options.tensorboard, options.prometheus},
+            "lower --lr, or limit the gradients with --clip-norm", options.tensorboard, options.prometheus, 0,
+            options.peak_tflops},
            tracked_,
            {[this] { settle(); }, [this](SnapshotBuilder& builder) { return data_.save(builder); },
             stop_requested_}),
@@ -200,7 +201,11 @@ void Trainer::step() {
           return session_.allreduce(again);
         });
       } else {
+        // Not in the last step of an epoch, which may have fewer samples, and not for L-BFGS,
+        // whose steps differ.
+        if (data_.passes().left > passes || data_.passes().whole <= passes) run_.watch_operators();
         loss = add_gradients(passes, false);
+        run_.operators_done();
         run_.hold();
         optimizer_.step();
       }
@@ -285,7 +290,8 @@ void Trainer::report() {
   if (!log_) return;
   keep_tuning();
   if (const auto loss = run_.last_loss())
-    log_->progress.update({run_.position.step, run_.position.epoch, *loss, run_.samples_per_s()});
+    log_->progress.update(
+        {run_.position.step, run_.position.epoch, *loss, run_.samples_per_s(), run_.rate()});
 }
 
 void Trainer::keep_tuning() {
@@ -431,11 +437,12 @@ ExitCode run_to_end(Session& session, Trainer& trainer, std::optional<RunDirecto
     if (run) run->ended(static_cast<int>(error.exit_code()));
     throw;
   }
-  const auto resources = trainer.describe_resources();
+  const auto resources = trainer.describe_resources(), rate = trainer.describe_rate();
   session.publish_timeline();
   if (run) run->ended(static_cast<int>(result));
   if (!prints || session.rank() != 0) return result;
   fmt::print("\n{}\n", resources);
+  if (!rate.empty()) fmt::print("model: {}\n", rate);
   if (result == ExitCode::preempted)
     fmt::print("stop requested: saved at step {} of {}; the same command continues from there\n",
                trainer.steps_done(), trainer.total_steps());

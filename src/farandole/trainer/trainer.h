@@ -50,6 +50,7 @@ class Trainer {
   // Returns a table of what each rank has used.
   // Collective: every rank of the job must call this in the same order.
   std::string describe_resources() { return run_.resources(); }
+  std::string describe_rate() const { return run_.describe_rate(); }  // As RunState::describe_rate().
   // What run.json says of this run; only the name of the program is missing.
   RunFacts facts() const;
   // As RunState::started().

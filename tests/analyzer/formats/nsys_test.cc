@@ -41,6 +41,40 @@ TEST(Nsys, IsReadFromItsSqliteExport) {
   EXPECT_EQ(metrics.ranks[0].phases[static_cast<std::size_t>(Phase::forward)], 245'000'000);
 }
 
+TEST(Nsys, GivesWorkItsLaunchPhaseRangeAndBytes) {
+  const TemporaryFolder folder;
+  execute(
+      folder / "report.sqlite",
+      "CREATE TABLE StringIds(id INTEGER PRIMARY KEY, value TEXT);"
+      "INSERT INTO StringIds VALUES(1,'gemm'),(2,'cudaLaunchKernel_v7000'),(3,'cudaMemcpyAsync_v3020'),"
+      "(4,'cudaEventQuery_v3020');"
+      "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL(start INT, end INT, deviceId INT, streamId INT, globalPid INT, "
+      "demangledName INT, correlationId INT);"
+      "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES(20000,30000,0,7,16777216,1,11),"
+      "(31000,40000,0,7,16777216,1,12);"
+      "CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY(start INT, end INT, deviceId INT, streamId INT, globalPid INT, "
+      "bytes INT, copyKind INT, correlationId INT);"
+      "INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES(60000,61000,0,7,16777216,5000,1,13);"
+      "CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME(start INT, end INT, globalTid INT, correlationId INT, nameId "
+      "INT);"
+      "INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES(10000,11000,16777217,11,2),(15000,16000,16777217,12,2),"
+      "(50000,51000,16777217,13,3),(100,200,16777217,11,4);"
+      "CREATE TABLE NVTX_EVENTS(start INT, end INT, text TEXT, textId INT, globalTid INT);"
+      "INSERT INTO NVTX_EVENTS VALUES(9000,52000,'forward',NULL,16777217),(9500,12000,'attention',NULL,"
+      "16777217);");
+  const auto metrics = analyze_run(folder / "report.sqlite").metrics;
+  ASSERT_THAT(metrics.kernels, SizeIs(1));
+  const auto& gemm = metrics.kernels[0];
+  EXPECT_EQ(gemm.calls, 2U);
+  EXPECT_DOUBLE_EQ(gemm.by_phase[static_cast<std::size_t>(Phase::forward)], 19'000);
+  EXPECT_THAT(gemm.by_range, ElementsAre(std::pair(std::string("attention"), 10'000.0)));
+  ASSERT_THAT(metrics.copies, SizeIs(1));
+  EXPECT_EQ(metrics.copies[0].kind, "host to device");
+  EXPECT_DOUBLE_EQ(metrics.copies[0].bytes, 5000);
+  ASSERT_THAT(metrics.ranks, SizeIs(1));
+  EXPECT_THAT(metrics.ranks[0].gpu->idle_causes, ElementsAre(20'000, 0, 0, 0, 1'000, 0));
+}
+
 TEST(Nsys, CountsCudaGraphsThatAreRecordedWhole) {
   const TemporaryFolder folder;
   execute(folder / "report.sqlite",

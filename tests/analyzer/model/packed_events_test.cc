@@ -48,6 +48,37 @@ TEST(PackedSpans, GivesBackWhatWasPutIn) {
   EXPECT_TRUE(equal(spans, again));
 }
 
+TEST(PackedNamedSpans, GiveBackWhatWasPutIn) {
+  std::mt19937_64 random(seed(4));
+  PackedNamedSpans packed;
+  std::vector<NamedSpan> spans, again;
+  for (int i = 0; i < 10'000; ++i) {
+    const auto start = static_cast<std::int64_t>(random() >> (3 + random() % 60));
+    NamedSpan span{.start = start, .end = start + static_cast<std::int64_t>(random() >> (5 + random() % 59))};
+    span.launch_is = static_cast<NamedSpan::Launch>(random() % 3);
+    if (span.launch_is == NamedSpan::Launch::time)
+      span.launch = start - static_cast<std::int64_t>(random() >> 40);
+    if (span.launch_is == NamedSpan::Launch::correlation)
+      span.launch = static_cast<std::int64_t>(random() >> 1);
+    span.bytes = random() % 2 == 0 ? 0 : random() >> random() % 64;
+    span.name = static_cast<std::uint32_t>(random());
+    if (random() % 2 == 0) span.range = static_cast<std::uint32_t>(random() >> 33);
+    span.category = static_cast<Category>(random() % 12);
+    span.phase = static_cast<std::uint8_t>(random() % (phase_count + 1));
+    packed.append(span);
+    spans.push_back(span);
+  }
+  packed.unpack(again);
+  ASSERT_EQ(again.size(), spans.size());
+  for (std::size_t i = 0; i < spans.size(); ++i) {
+    const auto &a = again[i], &b = spans[i];
+    EXPECT_TRUE(a.start == b.start && a.end == b.end && a.launch == b.launch && a.bytes == b.bytes &&
+                a.name == b.name && a.range == b.range && a.category == b.category && a.phase == b.phase &&
+                a.launch_is == b.launch_is)
+        << i;
+  }
+}
+
 TEST(PackedCollectives, GiveBackWhatWasPutIn) {
   std::mt19937_64 random(seed(2));
   PackedCollectives packed;

@@ -106,6 +106,30 @@ TEST(ReportJson, HasTheFigures) {
   EXPECT_DOUBLE_EQ(report["scaling"]["points"][1]["efficiency"], 1);
 }
 
+TEST(ReportJson, HasWhatTheModelNeedsAndWhoUsesTheMemory) {
+  const TemporaryFolder folder;
+  auto facts = run_json(2, 64);
+  facts.update({{"model_flops", 3e12}, {"model_flops_from", "given by the program"}});
+  trace_of(2, 20).write_run(folder / "without_peak", facts);
+  facts.update({{"peak_tflops", 100}, {"peak_from", "a card, bfloat16"}});
+  facts["gpu_memory_by_owner_mib"] = {{"parameters", 465}, {"peak", 1500}};
+  trace_of(2, 20).write_run(folder / "run", facts);
+  const auto all = report_of({analyze_run(folder / "run"), analyze_run(folder / "without_peak")});
+  const auto report = testing::json_report(all);
+  const auto& model = report["runs"][0]["model"];
+  EXPECT_EQ(model["flops_per_step"], 3e12);
+  EXPECT_DOUBLE_EQ(model["tflops"], 30);  // A step takes 100 ms.
+  EXPECT_DOUBLE_EQ(model["mfu"], 0.15);   // Each of two ranks has the peak.
+  EXPECT_EQ(report["runs"][0]["gpu_memory_by_owner_mib"]["peak"], 1500);
+  EXPECT_THAT(report["runs"][1]["model"]["mfu"]["unknown"], HasSubstr("--peak-tflops"));
+  const auto text = report_text(all, false);
+  EXPECT_THAT(text,
+              HasSubstr("30 TFLOP/s, MFU 15.0 % (3 TFLOP a step, given by the program; peak 100 TFLOP/s"));
+  EXPECT_THAT(text, HasSubstr("MiB of rank 0's GPU: parameters 465, peak 1,500\n"));
+  expect_fits_terminal(text);
+  EXPECT_THAT(report_html(all, ""), HasSubstr("30 TFLOP/s, MFU 15.0 %"));
+}
+
 TEST(ReportJson, OfOneRunHasNoScaling) {
   const TemporaryFolder folder;
   trace_of(1, 3).write_run(folder / "run", json::object());

@@ -38,6 +38,13 @@ TEST_F(RunJson, IsReadAsItWasWritten) {
   written.cores = 6;
   written.config = R"({"compression":"bfloat16","model":{"name":"mnist"}})";
   written.versions = {{"libtorch", "2.11.0"}, {"mpi", "4.1"}};
+  written.model_flops = 1.5e12;
+  written.model_flops_from = "counted";
+  written.peak_tflops = 989.4;
+  written.peak_from = "a card, bfloat16";
+  written.tflops = 400;
+  written.mfu = 0.25;
+  written.gpu_memory_by_owner_mib = {{"parameters", 464.5}, {"activations", 100}, {"peak", 564.5}};
   write_run_facts(file, written);
   const auto read = read_run_facts(file);
   EXPECT_TRUE(read.found);
@@ -46,7 +53,8 @@ TEST_F(RunJson, IsReadAsItWasWritten) {
     return std::tie(facts.ranks, facts.hosts, facts.gpus, facts.gpu_topology, facts.device, facts.program,
                     facts.started, facts.ended, facts.exit_code, facts.restarts, facts.parameters,
                     facts.global_batch, facts.bucket_mb, facts.threads, facts.cores, facts.config,
-                    facts.versions);
+                    facts.versions, facts.model_flops, facts.model_flops_from, facts.peak_tflops,
+                    facts.peak_from, facts.tflops, facts.mfu, facts.gpu_memory_by_owner_mib);
   };
   EXPECT_TRUE(fields(read) == fields(written));
   EXPECT_EQ(read.compression, "bfloat16");

@@ -9,6 +9,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/view_native.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <cstdlib>
 #include <dlfcn.h>
@@ -143,6 +144,28 @@ class Pinned final : public c10::Allocator {
   std::set<const void*> all_;
 };
 
+// Only tells figures, as LibTorch's allocator for GPUs does; tensors are elsewhere.
+struct Memory final : c10::DeviceAllocator {
+  c10::DataPtr allocate(std::size_t) override { TORCH_CHECK(false, "the double has no memory of its own"); }
+  c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
+  void copy_data(void*, const void*, std::size_t) const override {}
+  bool initialized() override { return true; }
+  void emptyCache(c10::MempoolId_t) override {}
+  void recordStream(const c10::DataPtr&, c10::Stream) override {}
+  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex) override {
+    c10::CachingDeviceAllocator::DeviceStats stats;
+    stats.allocated_bytes[0].peak = std::int64_t{64} << 20;
+    stats.reserved_bytes[0].current = std::int64_t{80} << 20;
+    stats.reserved_bytes[0].peak = std::int64_t{96} << 20;
+    return stats;
+  }
+  void resetAccumulatedStats(c10::DeviceIndex) override {}
+  void resetPeakStats(c10::DeviceIndex) override {}
+  std::pair<std::size_t, std::size_t> getMemoryInfo(c10::DeviceIndex) override {
+    return {std::size_t{600} << 20, std::size_t{1000} << 20};
+  }
+};
+
 struct CUDAHooks final : at::CUDAHooksInterface {
   explicit CUDAHooks(at::CUDAHooksArgs) {}
   void init() const override {}
@@ -238,6 +261,7 @@ void run_on_cpu(const c10::OperatorHandle& function, torch::jit::Stack* stack) {
 }
 
 const Guard guard;
+Memory memory;
 
 }  // namespace
 
@@ -247,7 +271,8 @@ REGISTER_CUDA_HOOKS(CUDAHooks)
 
 namespace {
 const c10::impl::DeviceGuardImplRegistrar registered_guard(cuda, &guard);
-}
+const c10::AllocatorRegisterer<cuda> registered_memory(&memory);
+}  // namespace
 
 TORCH_LIBRARY_IMPL(_, CUDA, library) {
   library.fallback(torch::CppFunction::makeFromBoxedFunction<&run_on_cpu>());

@@ -62,7 +62,9 @@ class EventWriter {
     const auto collective = fmt::format(R"("operation":"allreduce","phase":"{}","sequence":{})", category(),
                                         below(4'000'000'000));
     const auto args =
-        below(2) == 0 ? collective : counts({"step", "bytes", "peer", "tag", "ranks", "requests"});
+        below(2) == 0
+            ? collective
+            : counts({"step", "bytes", "peer", "tag", "ranks", "requests", "queued_us", "correlation"});
     return fmt::format(R"({{"ph":"X","cat":"{}","name":"layer {}",{},"dur":{},"args":{{{}}}}})", category(),
                        below(9), place(), time(), args);
   }
@@ -110,8 +112,9 @@ std::string described(const EventFields& event) {
   add_if(event.value);
   add_if(span.step);
   for (const auto& value : {event.sequence, event.communicator, event.bytes, span.message.elements,
-                            span.message.ranks, span.message.sequence, span.message.stream})
+                            span.message.ranks, span.message.sequence, span.message.stream, span.correlation})
     add_if(value);
+  add(true, span.queued_ns);
   add(span.phase.has_value(), name_of(span.phase.value_or(Category::other)));
   for (const auto& value : {span.name, event.args_name, event.host, span.operation, span.message.collective,
                             span.message.dtype, span.message.process_group})
@@ -157,7 +160,7 @@ std::string described(const Json& json) {
     target = value.value_or(0);
   };
   const auto kind = text(json, "ph");
-  event.kind = kind.empty() ? '\0' : kind.size() == 1 ? kind[0] : '?';
+  event.kind = kind.size() == 1 ? kind[0] : json.contains("ph") ? '?' : '\0';
   event.unwanted = event.kind == 's' || event.kind == 't' || event.kind == 'f';
   if (event.unwanted) return described(event);
   span.category_text = text(json, "cat");
@@ -170,12 +173,14 @@ std::string described(const Json& json) {
   span.name = text(json, "name");
   const bool idle = span.category_text == "cpu_op" || !json.contains("args") || !json.at("args").is_object();
   const Json& args = idle ? none : json.at("args");
+  take(args, "correlation", span.correlation);
   if (span.category_text == "kernel" && !args.contains("Collective name")) return described(event);
   take(args, "rank", event.rank);
   take(args, "step", span.step);
   take(args, "sequence", event.sequence);
   take(args, "communicator", event.communicator);
   take(args, "bytes", event.bytes);
+  if (args.contains("queued_us")) span.queued_ns = nanoseconds_in(args.at("queued_us").dump()).value_or(0);
   take(args, "In msg nelems", span.message.elements);
   take(args, "Group size", span.message.ranks);
   take(args, "ranks", span.message.ranks);

@@ -122,8 +122,10 @@ TEST(TraceWriter, PublishesOnlyWhatIsFinished) {
   TraceWriter trace(folder / "t.json.gz", {2, residuals});
   trace.span({1, 2}, {1'234'567, 2'000'000}, {Category::forward, "forward", 12});
   trace.span({1, 2}, {-5, -1}, {Category::forward, "early"});
-  trace.span({1, 2}, {5, 10}, {Category::gpu_kernel, "gemm", 12, Category::backward});
-  trace.span({1, 2}, {20, 30}, {Category::gpu_memcpy, "copy", -1, Category::data});
+  trace.span({1, 2}, {5, 10}, {Category::gpu_kernel, "gemm", 12, Category::backward, {}, 12'345});
+  MpiCall copy;
+  copy.bytes = 4096;
+  trace.span({1, 2}, {20, 30}, {Category::gpu_memcpy, "copy", -1, Category::data, copy});
   trace.finish();
   gzFile file = ::gzopen((folder / "t.json.gz").c_str(), "rb");
   std::string text(10'000, '\0');
@@ -135,8 +137,8 @@ TEST(TraceWriter, PublishesOnlyWhatIsFinished) {
       R"("traceEvents":[
 {"ph":"X","cat":"forward","name":"forward","pid":2,"tid":1001002,"ts":1234.567,"dur":765.433,"args":{"step":12}},
 {"ph":"X","cat":"forward","name":"early","pid":2,"tid":1001002,"ts":0.000,"dur":0.000},
-{"ph":"X","cat":"gpu_kernel","name":"gemm","pid":2,"tid":1001002,"ts":0.005,"dur":0.005,"args":{"step":12,"phase":"backward"}},
-{"ph":"X","cat":"gpu_memcpy","name":"copy","pid":2,"tid":1001002,"ts":0.020,"dur":0.010,"args":{"phase":"data"}}
+{"ph":"X","cat":"gpu_kernel","name":"gemm","pid":2,"tid":1001002,"ts":0.005,"dur":0.005,"args":{"step":12,"phase":"backward","queued_us":12.345}},
+{"ph":"X","cat":"gpu_memcpy","name":"copy","pid":2,"tid":1001002,"ts":0.020,"dur":0.010,"args":{"phase":"data","bytes":4096}}
 ]}
 )");
 }

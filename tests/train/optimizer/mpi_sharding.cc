@@ -362,6 +362,23 @@ TEST(Sharding, FollowsWhatProgramsDoWithParameters) {
   for (const auto& [name, make] : some_divisible()) expect_same_bits(name, make, {}, program);
 }
 
+TEST(Sharding, WarnsOfWhatEveryRankChanges) {
+  const auto warned = [](bool on_every_rank) {
+    Training training(Shard::automatic, divisible()[5].make);
+    testing::internal::CaptureStderr();
+    for (int i = 0; i < 4; ++i) {
+      training.step(i);
+      session->barrier();
+      const torch::NoGradGuard no_grad;
+      if (on_every_rank || session->local_rank() == 0) training.net->scale.mul_(0.9);
+      session->barrier();
+    }
+    return testing::internal::GetCapturedStderr().find("done once for each rank") != std::string::npos;
+  };
+  EXPECT_EQ(warned(true), session->local_rank() == 1);
+  EXPECT_FALSE(warned(false));
+}
+
 // A clone has memory of its own, so averages of parameters work.
 TEST(Sharding, ClonesAndAveragesHaveTheirOwnMemory) {
   Training training(Shard::automatic, divisible()[5].make);

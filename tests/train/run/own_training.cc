@@ -86,7 +86,9 @@ int own_training(int argc, char** argv) {
                                .checkpoint_every = settings.text("every", "7steps"),
                                .log_every = settings.number("log_every", 5),
                                .best = settings.text("best"),
-                               .patience = settings.number("patience", 0)});
+                               .patience = settings.number("patience", 0),
+                               .model_flops = 1.0 * settings.number("model_flops", 0),
+                               .peak_tflops = 1.0 * settings.number("peak_tflops", 0)});
   farandole::DistributedOptimizer optimizer(session, sgd, net->named_parameters());
   session.broadcast(*net);
   torch::manual_seed(100 + session.rank());  // Dropout differs between the ranks.

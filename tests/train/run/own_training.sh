@@ -46,6 +46,8 @@ last=$(ls whole/checkpoints | tail -n 1)
 import collections, glob, gzip, json, h5py
 run = json.load(open("whole/run.json"))
 assert (run["exit_code"], run["ranks"], run["global_batch"], run["restarts"]) == (0, 2, 12, 0), run
+# 12 samples, 8 inputs, 16 units, 1 output; the gradient of the input is not needed.
+assert run["model_flops"] == 2 * 12 * (2 * 8 * 16 + 3 * 16 * 1) and "counted" in run["model_flops_from"], run
 assert "own_training" in run["program"] and run["parameters"] > 0, run
 lines = [json.loads(line) for line in open("whole/metrics.jsonl")]
 training = [line for line in lines if "loss" in line]
@@ -114,7 +116,11 @@ own 2 whole || fail "a second start"
 grep -q '^continues at step 120$' out && [[ $(grep '^bits' out) == "$bits" ]] || fail "the second start has trained"
 "$bin/farandole" status whole --format json >status || fail "its status"
 goodput status 'goodput["starts"] == 2 and goodput["rank_seconds"]["restoring"] > 0' || fail "the goodput of two starts"
-own 2 early epochs=100 patience=2 best="max loss" || fail "early stop"
+own 2 early epochs=100 patience=2 best="max loss" model_flops=5000000 peak_tflops=2 || fail "early stop"
+/usr/bin/python3 -c 'import json
+run = json.load(open("early/run.json"))
+assert run["model_flops"] == 5e6 and run["model_flops_from"] == "given by the program" and run["peak_tflops"] == 2, run
+assert abs(run["mfu"] * 2 * 2 - run["tflops"]) < 1e-12 and run["tflops"] > 0, run' || fail "what it says of its model"
 [[ $(grep -c eval_loss early/metrics.jsonl) -lt 20 ]] || fail "it does not stop early"
 
 # Mistakes, each with one line.
@@ -130,6 +136,7 @@ mistake 64 'already holds a run .step-00000120.h5.; call resume' whole resume=no
 mistake 64 'another model: 0.weight has 128 elements there and 256 here' whole width=32
 mistake 64 'SamplerOptions::seed was 7, not 8' early seed=8 epochs=100
 mistake 64 'global_batch is 24, but the data loader takes batches of 6 on each of 2 ranks; leave it out, or set it to 12' wrong global_batch=24
+mistake 64 "model_flops cannot be -1; it counts operations" wrong model_flops=-1
 mistake 64 "best cannot be 'loss'; give for example" wrong best=loss
 mistake 64 'best is about accuracy, which evaluate.. does not get' wrong best="max accuracy"
 mistake 64 "checkpoint-every cannot be 'often'" wrong every=often

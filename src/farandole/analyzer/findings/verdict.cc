@@ -63,12 +63,22 @@ std::string small_collectives(const RunMetrics& metrics) {
                      static_cast<double>(matches.size()) / static_cast<double>(steps), median * 1e-3);
 }
 
+// The host queues work in time, so that only the GPU's own gaps are left.
+bool idles_between_kernels(const RunMetrics& metrics) {
+  const auto gpu = gpu_shares(metrics);
+  return gpu && gpu->idle_causes[static_cast<std::size_t>(IdleCause::queue)] > gpu->idle / 2;
+}
+
 LossTexts texts_of(Share share, const RunMetrics& metrics) {
   auto texts = loss_texts(metrics.kind)[static_cast<std::size_t>(share)];
-  if (share == Share::other && metrics.no_gpu.empty())
+  if (share == Share::other && metrics.no_gpu.empty()) {
+    if (idles_between_kernels(metrics))
+      return {"time between kernels that are queued", "GPUs idle between kernels",
+              "use CUDA graphs, and fewer and larger kernels"};
     return {
         "time in which the GPUs are idle while their processes work", "GPUs wait for the host",
         "use larger batches, CUDA graphs, fewer and larger kernels, and no synchronization within a step"};
+  }
   if (share == Share::idle && metrics.no_gpu.empty()) texts.text = "time in which the GPUs are idle";
   if (const auto small = share == Share::transfer ? small_collectives(metrics) : ""; !small.empty()) {
     texts.text += fmt::format(", in small collectives ({})", small);

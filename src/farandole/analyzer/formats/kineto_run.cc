@@ -100,8 +100,8 @@ RankFile rank_file(const std::filesystem::path& path, TraceContents contents) {
     bool is_host = false, is_device = false;
     for (auto& [tid, thread] : process.threads) {
       is_host |= thread.spans.seen() + thread.operators.seen() > 0;
-      is_device |= thread.has_gpu();
-      for (const auto& part : thread.gpu) file.gpu_spans += part.size();
+      is_device |= thread.gpu.size() > 0;
+      file.gpu_spans += thread.gpu.size();
       thread.device = pid;
       whole.threads.emplace(next++, std::move(thread));
     }

@@ -129,6 +129,11 @@ std::optional<std::int64_t> step_of(const std::string& name) {
   return parse_number<std::int64_t>(std::string_view(name).substr(digit));
 }
 
+// Continues "CASE kind", a copy's CUpti_ActivityMemcpyKind.
+constexpr const char* copy_names =
+    " WHEN 1 THEN 'copy host to device' WHEN 2 THEN 'copy device to host' WHEN 8 THEN 'copy on the device' "
+    "WHEN 10 THEN 'copy device to device' END";
+
 constexpr std::int64_t thread_ids = 0x1000000;  // An id of a thread is that of its process and 24 bits.
 
 // The process id that the system gave the process with this global id.
@@ -155,9 +160,10 @@ class NsysFile {
     const auto kernels = events_;
     read_gpu("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "kernel", false);
     graphs_ = events_ - kernels;
-    read_gpu("CUPTI_ACTIVITY_KIND_MEMCPY", "gpu_memset", false);
+    read_gpu("CUPTI_ACTIVITY_KIND_MEMCPY", "gpu_memcpy", false);
     read_gpu("CUPTI_ACTIVITY_KIND_MEMSET", "gpu_memset", false);
     read_ranges();
+    read_launches();
     read_ranks();
     if (!found_)
       throw CorruptInput("SQLite file " + path_.string() +
@@ -176,9 +182,14 @@ class NsysFile {
     if (!file_.has_column(table, "start")) return;
     found_ = true;
     const std::string pid = file_.has_column(table, "globalPid") ? "k.globalPid" : "0";
-    const std::string name = named ? "(SELECT value FROM StringIds WHERE id = k.demangledName)" : "''";
+    const auto column = [&](const char* wanted) {
+      return file_.has_column(table, wanted) ? std::string("k.") + wanted : std::string("NULL");
+    };
+    const std::string name = named ? "(SELECT value FROM StringIds WHERE id = k.demangledName)"
+                                   : "CASE " + column("copyKind") + copy_names;
     file_.query("SELECT k.start, k.end, k.deviceId, k.streamId, " + pid + ", " + name +
-                    ", k.start IS NULL OR k.end IS NULL OR k.end <= 0 FROM " + table + " k ORDER BY k.start",
+                    ", k.start IS NULL OR k.end IS NULL OR k.end <= 0, " + column("bytes") + ", " +
+                    column("correlationId") + " FROM " + table + " k ORDER BY k.start",
                 [&](const SqliteFile::Row& row) {
                   if (row.integer(6) != 0) {
                     ++untimed_;
@@ -192,6 +203,10 @@ class NsysFile {
                   span.tid = -1 - (device << 24) - row.integer(3);
                   span.category_text = category;
                   span.name = row.text(5);
+                  if (span.name.empty()) span.name = category;
+                  span.bytes = static_cast<std::uint64_t>(std::max<std::int64_t>(0, row.integer(7)));
+                  if (const auto number = row.integer(8); number > 0)
+                    span.correlation = static_cast<std::uint64_t>(number);
                   put(span, row.integer(0), row.integer(1));
                 });
   }
@@ -211,8 +226,31 @@ class NsysFile {
           span.tid = thread % thread_ids;
           span.name = row.text(3);
           span.step = step_of(name);
+          span.category_text = "nvtx";
           span.category = span.step ? Category::step : category_of(name).value_or(Category::other);
           put(span, row.integer(0), row.integer(1));
+        });
+  }
+
+  void read_launches() {
+    if (!file_.has_column("CUPTI_ACTIVITY_KIND_RUNTIME", "correlationId") ||
+        !file_.has_column("StringIds", "value"))
+      return;
+    file_.query(
+        "SELECT r.start, r.end, r.globalTid, r.correlationId, s.value FROM CUPTI_ACTIVITY_KIND_RUNTIME r "
+        "JOIN StringIds s ON s.id = r.nameId WHERE r.correlationId > 0",
+        [&](const SqliteFile::Row& row) {
+          const auto thread = row.integer(2), start = row.integer(0), end = row.integer(1);
+          if (start < -latest_ns || end > latest_ns || start > end) return;
+          TraceSpan span;
+          span.pid = thread / thread_ids * thread_ids;
+          span.tid = thread % thread_ids;
+          span.category_text = "cuda_runtime";
+          span.name = row.text(4);
+          span.start_ns = start;
+          span.duration_ns = end - start;
+          span.correlation = static_cast<std::uint64_t>(row.integer(3));
+          collector_.span(span);
         });
   }
 

@@ -46,6 +46,7 @@ class RankRecords {
         std::max<std::int64_t>(0, rank_.clock.to_reference(record.end_ns) - origin_ns_ - span.start_ns);
     if (record.step >= 0) span.step = record.step;
     span.phase = record.launched_in();
+    span.queued_ns = record.queued_ns();
     if (record.kind == RecordKind::collective) {
       span.operation = info_.names.at(record.operation);
       span.collective = record.collective();

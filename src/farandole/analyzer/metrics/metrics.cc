@@ -49,29 +49,76 @@ std::vector<PhaseTimes> phases_by_step(const std::vector<CategorySpan>& pieces, 
   return steps;
 }
 
-IntervalSet kernels_of(const std::vector<CategorySpan>& gpu) {
-  return union_of(gpu, {Category::gpu_kernel, Category::communication});
+// The work of one GPU in the window.
+struct GpuSets {
+  IntervalSet compute, communication, copies;
+  IntervalSet kernels;  // compute and communication
+};
+
+GpuSets sets_of(const std::vector<NamedSpan>& work, Interval window) {
+  std::vector<Interval> compute, communication, copies;
+  for (const auto& span : work) {
+    const Interval part{std::max(span.start, window.start), std::min(span.end, window.end)};
+    if (part.start >= part.end) continue;
+    (span.category == Category::gpu_kernel      ? compute
+     : span.category == Category::communication ? communication
+                                                : copies)
+        .push_back(part);
+  }
+  GpuSets sets{IntervalSet(std::move(compute)),
+               IntervalSet(std::move(communication)),
+               IntervalSet(std::move(copies)),
+               {}};
+  sets.kernels = unite(sets.compute, sets.communication);
+  return sets;
 }
 
-// From the start of the first kernel or copy to the end of the last one.
-std::int64_t extent_of(const std::vector<CategorySpan>& gpu) {
-  const auto work =
-      union_of(gpu, {Category::gpu_kernel, Category::communication, Category::gpu_memcpy}).intervals();
-  return work.empty() ? 0 : work.back().end - work.front().start;
+// The time in which work runs that was launched in a phase. The spans come in the order of their starts.
+class PhaseCover {
+ public:
+  explicit PhaseCover(Interval window) : window_(window) { ends_.fill(window.start); }
+
+  void add(const NamedSpan& span) {
+    if (span.phase == phase_count) return;
+    auto& end = ends_[span.phase];
+    const auto until = std::min(span.end, window_.end);
+    times_[span.phase] += std::max<std::int64_t>(0, until - std::max(span.start, end));
+    end = std::max(end, until);
+  }
+  const PhaseTimes& times() const { return times_; }
+
+ private:
+  const Interval window_;
+  PhaseTimes ends_{}, times_{};
+};
+
+// From the start of the first work in the window to the end of the last; empty if there is none.
+Interval extent_of(const std::vector<GpuSets>& devices) {
+  Interval extent{INT64_MAX, INT64_MIN};
+  for (const auto& sets : devices)
+    for (const auto* set : {&sets.kernels, &sets.copies}) {
+      if (set->intervals().empty()) continue;
+      extent.start = std::min(extent.start, set->intervals().front().start);
+      extent.end = std::max(extent.end, set->intervals().back().end);
+    }
+  return extent;
 }
 
-// Times over all work of one GPU. `window` is in ns.
-GpuTimes gpu_times(const std::vector<CategorySpan>& gpu, std::int64_t window) {
-  const auto compute = union_of(gpu, {Category::gpu_kernel});
-  const auto kernels = kernels_of(gpu);
-  const auto busy = unite(kernels, union_of(gpu, {Category::gpu_memcpy}));
+// Times of one GPU. `work` is ordered by start.
+GpuTimes gpu_times(const std::vector<NamedSpan>& work, const GpuSets& sets,
+                   const std::vector<CategorySpan>& pieces, Interval window) {
   GpuTimes times;
-  times.window = window;
-  times.kernels = kernels.measure();
-  times.compute = compute.measure();
+  times.window = window.end - window.start;
+  times.kernels = sets.kernels.measure();
+  times.compute = sets.compute.measure();
   times.communication_only = times.kernels - times.compute;
-  times.memcpy_only = busy.measure() - times.kernels;
-  times.idle = window - busy.measure();
+  const auto busy = unite(sets.kernels, sets.copies).measure();
+  times.memcpy_only = busy - times.kernels;
+  times.idle = times.window - busy;
+  times.idle_causes = idle_times(work, pieces, window);
+  PhaseCover cover(window);
+  for (const auto& span : work) cover.add(span);
+  times.by_phase = cover.times();
   return times;
 }
 
@@ -79,13 +126,8 @@ void add(const GpuTimes& times, GpuTimes& sum) {
   for (const auto part : {&GpuTimes::window, &GpuTimes::kernels, &GpuTimes::compute,
                           &GpuTimes::communication_only, &GpuTimes::memcpy_only, &GpuTimes::idle})
     sum.*part += times.*part;
-}
-
-void add_phases(const RankModel& rank, Interval window, GpuTimes& times) {
-  for (std::size_t phase = 0; phase < phase_count; ++phase)
-    times.by_phase[phase] = union_of(clip(rank.gpu_launched_in(phase), window),
-                                     {Category::gpu_kernel, Category::communication, Category::gpu_memcpy})
-                                .measure();
+  for (std::size_t i = 0; i < idle_cause_count; ++i) sum.idle_causes[i] += times.idle_causes[i];
+  for (std::size_t i = 0; i < phase_count; ++i) sum.by_phase[i] += times.by_phase[i];
 }
 
 // Assigns to each part the time that no earlier part has taken, so that the sum is the window.
@@ -165,17 +207,16 @@ std::int64_t recorded_of(const RankModel& rank, const Window& window) {
 }
 
 // Measures one GPU of a rank, or a rank without GPUs, and adds to `metrics` and, with `weight`, to `totals`.
-void measure_device(const std::vector<CategorySpan>& gpu, const IntervalSet& compute,
-                    const IntervalSet& communication, const IntervalSet& waits,
-                    const std::vector<CategorySpan>& pieces, const Window& window, std::int64_t core_wait,
-                    double weight, RankMetrics& metrics, std::vector<StepTotals>& totals) {
+void measure_device(const GpuSets& gpu, const IntervalSet& compute, const IntervalSet& communication,
+                    const IntervalSet& waits, const std::vector<CategorySpan>& pieces, const Window& window,
+                    std::int64_t core_wait, double weight, RankMetrics& metrics,
+                    std::vector<StepTotals>& totals) {
   const auto overlap = intersect(communication, compute);
   const auto waiting = intersect(communication, waits);
   metrics.communication += communication.measure();
   metrics.overlap += overlap.measure();
   metrics.waiting += waiting.measure();
-  auto shares = share_out(compute, communication, waiting, union_of(gpu, {Category::gpu_memcpy}), pieces,
-                          metrics.recorded);
+  auto shares = share_out(compute, communication, waiting, gpu.copies, pieces, metrics.recorded);
   take_core_wait(core_wait, metrics.gpu.has_value(), shares);
   const auto on_core = shares[static_cast<std::size_t>(Share::compute)];
   metrics.compute += on_core;
@@ -188,47 +229,55 @@ void measure_device(const std::vector<CategorySpan>& gpu, const IntervalSet& com
   tiles.add(communication, &StepTotals::communication, weight);
   tiles.add(overlap, &StepTotals::overlap, weight);
   tiles.add(waiting, &StepTotals::waiting, weight);
-  if (!gpu.empty()) tiles.add(kernels_of(gpu), &StepTotals::kernels, weight);
+  tiles.add(gpu.kernels, &StepTotals::kernels, weight);
 }
 
 // Returns all metrics except the lateness, and adds to `totals`, which has one entry per kept step. `waits`:
 // when the collectives of this rank waited for the last rank.
 RankMetrics measure_rank(const RankModel& rank, const Window& window, const IntervalSet& waits,
-                         std::vector<StepTotals>& totals) {
+                         std::vector<StepTotals>& totals, GpuWorkTotals& gpu_work) {
   RankMetrics metrics;
   metrics.rank = rank.rank;
   metrics.host = rank.host;
   metrics.process = rank.process;
   metrics.recorded = recorded_of(rank, window);
-  const auto pieces = clip(innermost(rank.training()), window.time);
+  const auto all_pieces = innermost(rank.training());
+  const auto pieces = clip(all_pieces, window.time);
   for (const auto& piece : pieces)
     metrics.phases[static_cast<std::size_t>(phase_of(piece.category))] += piece.end - piece.start;
   metrics.step_phases = phases_by_step(pieces, window);
   metrics.last_end = last_end_of(rank, window);
   metrics.training_waits = union_of(pieces, {Category::wait, Category::communication}).intervals();
 
-  const auto all = clip(rank.gpu(), window.time);
-  const bool has_collectives = !union_of(all, {Category::communication}).intervals().empty();
-  if (!all.empty()) metrics.gpu.emplace();
-  const auto count = static_cast<std::int64_t>(std::max<std::size_t>(rank.packed_gpu.size(), 1));
-  const auto measure_one = [&](std::int64_t device) {
-    const auto gpu = clip(rank.gpu_of(device), window.time);
+  std::vector<std::vector<NamedSpan>> work;
+  std::vector<GpuSets> devices;
+  for (const auto& [device, packed] : rank.packed_gpu) {
+    work.push_back(rank.gpu_of(device));
+    devices.push_back(sets_of(work.back(), window.time));
+    gpu_work.add(work.back(), window.time);
+  }
+  const auto extent = extent_of(devices);
+  const bool has_collectives = std::ranges::any_of(
+      devices, [](const GpuSets& sets) { return !sets.communication.intervals().empty(); });
+  if (extent.start < extent.end) metrics.gpu.emplace();
+  const auto of_host = has_collectives ? IntervalSet() : collectives_of(rank, window.time);
+  const auto count = static_cast<std::int64_t>(std::max<std::size_t>(devices.size(), 1));
+  if (devices.empty()) devices.emplace_back();
+  const auto core_wait = rank.resources.core_wait.between(window.time);
+  auto device = rank.packed_gpu.begin();
+  for (std::size_t i = 0; i < devices.size(); ++i) {
     if (metrics.gpu) {
-      const auto times = gpu_times(gpu, window.of_gpu ? extent_of(all) : window.length());
+      const auto times = gpu_times(work[i], devices[i], all_pieces, window.of_gpu ? extent : window.time);
       add(times, *metrics.gpu);
-      if (count > 1) metrics.devices.emplace_back(device, times);
+      if (count > 1) metrics.devices.emplace_back((device++)->first, times);
     }
-    measure_device(
-        gpu,
-        metrics.gpu ? union_of(gpu, {Category::gpu_kernel})
-                    : union_of(pieces, {Category::forward, Category::backward, Category::optimizer}),
-        has_collectives ? union_of(gpu, {Category::communication}) : collectives_of(rank, window.time), waits,
-        pieces, window, rank.resources.core_wait.between(window.time), 1 / static_cast<double>(count),
-        metrics, totals);
-  };
-  for (const auto& [device, streams] : rank.packed_gpu) measure_one(device);
-  if (rank.packed_gpu.empty()) measure_one(0);
-  if (metrics.gpu) add_phases(rank, window.time, *metrics.gpu);
+    measure_device(devices[i],
+                   metrics.gpu
+                       ? devices[i].compute
+                       : union_of(pieces, {Category::forward, Category::backward, Category::optimizer}),
+                   has_collectives ? devices[i].communication : of_host, waits, pieces, window, core_wait,
+                   1 / static_cast<double>(count), metrics, totals);
+  }
 
   for (const auto part :
        {&RankMetrics::compute, &RankMetrics::communication, &RankMetrics::overlap, &RankMetrics::waiting})
@@ -270,14 +319,17 @@ void measure_ranks(const RunModel& run, RunMetrics& metrics) {
   std::vector<std::optional<std::size_t>> step_of;
   for (const auto& match : matches.matches) step_of.push_back(step_at(metrics.window, match.last_arrival));
   metrics.steps.resize(metrics.window.steps.size());
+  GpuWorkTotals gpu_work(run.names);
   for (std::size_t i = 0; i < run.ranks.size(); ++i) {
     std::vector<Interval> waits;
     for (const auto& part : matches.parts[i]) waits.push_back(wait_of(matches.matches[part.match], part));
     metrics.ranks.push_back(
-        measure_rank(run.ranks[i], metrics.window, IntervalSet(std::move(waits)), metrics.steps));
+        measure_rank(run.ranks[i], metrics.window, IntervalSet(std::move(waits)), metrics.steps, gpu_work));
     metrics.ranks.back().clock_known = run.ranks[i].clock_residual_us.has_value();
     add_lateness(matches, step_of, matches.parts[i], metrics.window.steps.size(), metrics.ranks.back());
   }
+  metrics.kernels = gpu_work.kernels();
+  metrics.copies = gpu_work.copies();
 }
 
 // Returns which ranks' clocks could not be aligned, if there are several ranks.
@@ -464,6 +516,8 @@ std::optional<GpuShares> gpu_shares(const std::vector<const GpuTimes*>& all) {
   shares.communication_only = sum([](const GpuTimes& times) { return times.communication_only; }) / window;
   shares.memcpy_only = sum([](const GpuTimes& times) { return times.memcpy_only; }) / window;
   shares.idle = sum([](const GpuTimes& times) { return times.idle; }) / window;
+  for (std::size_t i = 0; i < idle_cause_count; ++i)
+    shares.idle_causes[i] = sum([&](const GpuTimes& times) { return times.idle_causes[i]; }) / window;
   for (std::size_t i = 0; i < phase_count; ++i)
     shares.by_phase[i] = sum([&](const GpuTimes& times) { return times.by_phase[i]; }) / window;
   return shares;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "farandole/analyzer/metrics/collectives.h"
+#include "farandole/analyzer/metrics/gpu_work.h"
 #include "farandole/analyzer/metrics/mpi_calls.h"
 #include "farandole/analyzer/metrics/window.h"
 #include "farandole/analyzer/model/phases.h"
@@ -37,7 +38,7 @@ inline constexpr std::size_t share_count = 10;
 // Nanoseconds; waiting and transfer count only if exposed.
 using Shares = std::array<std::int64_t, share_count>;
 
-struct GpuTimes {  // Nanoseconds. The sum of the last four is `window`.
+struct GpuTimes {  // Nanoseconds. The sum of compute, communication_only, memcpy_only and idle is `window`.
   // The window of the run. For traces of PyTorch's profiler it is, as in Holistic Trace Analysis, the time
   // from the start of this rank's first kernel or copy to the end of its last.
   std::int64_t window = 0;
@@ -46,6 +47,7 @@ struct GpuTimes {  // Nanoseconds. The sum of the last four is `window`.
   std::int64_t communication_only = 0;
   std::int64_t memcpy_only = 0;
   std::int64_t idle = 0;
+  IdleTimes idle_causes{};  // Their sum is `idle`.
   // Time in which kernels or copies ran that were launched in a phase. The times of two phases may overlap.
   PhaseTimes by_phase{};
 };
@@ -54,6 +56,7 @@ struct GpuTimes {  // Nanoseconds. The sum of the last four is `window`.
 struct GpuShares {
   double utilization = 0;
   double compute = 0, communication_only = 0, memcpy_only = 0, idle = 0;
+  std::array<double, idle_cause_count> idle_causes{};
   std::array<double, phase_count> by_phase{};
 };
 
@@ -108,6 +111,8 @@ struct RunMetrics {
   CollectiveMatches matches;
   std::vector<CollectiveRow> collectives;
   std::vector<MpiCallRow> mpi_calls;  // MPI calls of the program, if recorded.
+  std::vector<KernelRow> kernels;     // Of GPUs, and their copies.
+  std::vector<CopyRow> copies;
   std::size_t nodes = 0;
   double clock_floor_ms = 0;  // Smaller differences between ranks may be clock errors.
   std::string no_gpu;         // Why there is no GpuTimes.

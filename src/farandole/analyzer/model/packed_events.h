@@ -2,7 +2,6 @@
 // Thread safety: const methods may run concurrently; others need external synchronization.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -38,8 +37,40 @@ class PackedSpans {
   std::int64_t last_start_ = 0;
 };
 
-// The work of a GPU, by the phase that launched it; the last entry is for an unknown phase.
-using GpuSpans = std::array<PackedSpans, phase_count + 1>;
+// A span with its name: a kernel or copy of a GPU, or a range of the host in which work may be launched.
+struct NamedSpan {
+  static constexpr std::uint32_t no_range = UINT32_MAX;
+  enum class Launch : std::uint8_t { unknown, time, correlation };
+
+  std::int64_t start = 0;
+  std::int64_t end = 0;
+  std::int64_t launch = 0;         // When the host launched it, or the number of the call that did.
+  std::uint64_t bytes = 0;         // Of a copy; 0: unknown.
+  std::uint32_t name = 0;          // Index into RunModel::names.
+  std::uint32_t range = no_range;  // Name of the host's range that launched it.
+  Category category = Category::other;
+  std::uint8_t phase = phase_count;  // That launched it; phase_count: unknown.
+  Launch launch_is = Launch::unknown;
+};
+
+// The same for these, about eight bytes each.
+class PackedNamedSpans {
+ public:
+  void append(const NamedSpan& span);
+  std::size_t size() const { return count_; }
+  void unpack(std::vector<NamedSpan>& into) const;
+  void unpack(std::vector<CategorySpan>& into) const;  // Without the rest.
+  void shrink() { bytes_.shrink_to_fit(); }
+
+ private:
+  template <class Take>
+  void each(Take&& take) const;
+
+  std::vector<std::uint8_t> bytes_;
+  std::size_t count_ = 0;
+  std::int64_t last_start_ = 0;
+  std::int64_t last_correlation_ = 0;
+};
 
 // The same for collectives, about eleven bytes each.
 class PackedCollectives {

@@ -11,6 +11,7 @@ namespace {
 
 template <class Span>
 std::vector<Span> shifted(std::vector<Span> spans, std::int64_t ns) {
+  if (ns == 0) return spans;
   for (auto& span : spans) {
     span.start += ns;
     span.end += ns;
@@ -86,25 +87,15 @@ std::vector<CollectiveSpan> RankModel::gradients() const {
 
 std::vector<CategorySpan> RankModel::gpu() const {
   std::vector<CategorySpan> spans;
-  for (const auto& [device, streams] : packed_gpu)
-    for (const auto& stream : streams)
-      for (const auto& packed : stream) packed.unpack(spans);
+  for (const auto& [device, work] : packed_gpu) work.unpack(spans);
   return shifted(by_start(std::move(spans)), shift_ns);
 }
 
-std::vector<CategorySpan> RankModel::gpu_of(std::int64_t device) const {
-  std::vector<CategorySpan> spans;
-  if (const auto found = packed_gpu.find(device); found != packed_gpu.end())
-    for (const auto& stream : found->second)
-      for (const auto& packed : stream) packed.unpack(spans);
-  return shifted(by_start(std::move(spans)), shift_ns);
-}
-
-std::vector<CategorySpan> RankModel::gpu_launched_in(std::size_t phase) const {
-  std::vector<CategorySpan> spans;
-  for (const auto& [device, streams] : packed_gpu)
-    for (const auto& stream : streams) stream[phase].unpack(spans);
-  return shifted(by_start(std::move(spans)), shift_ns);
+std::vector<NamedSpan> RankModel::gpu_of(std::int64_t device) const {
+  std::vector<NamedSpan> spans;
+  if (const auto found = packed_gpu.find(device); found != packed_gpu.end()) found->second.unpack(spans);
+  for (auto& span : spans) span.launch += shift_ns;
+  return shifted(std::move(spans), shift_ns);
 }
 
 void RunModel::sort_ranks() {

@@ -77,7 +77,7 @@ struct RankModel {
   Interval extent{INT64_MAX, INT64_MIN};  // From the first start to the last end of the events below.
   PackedSpans packed_training;
   std::vector<PackedCollectives> packed_collectives;
-  std::map<std::int64_t, std::vector<GpuSpans>> packed_gpu;  // By device.
+  std::map<std::int64_t, PackedNamedSpans> packed_gpu;  // By device, ordered by start.
   std::string process;  // Which process or GPU it is, as another program's trace identifies it.
   // The collectives have the numbers that the program gave them, so that those of two captures
   // can be matched.
@@ -97,9 +97,7 @@ struct RankModel {
   std::vector<CollectiveSpan> gradients() const;
   // Kernels are gpu_kernel, kernels of NCCL are communication, and copies are gpu_memcpy. Ordered by start.
   std::vector<CategorySpan> gpu() const;
-  std::vector<CategorySpan> gpu_of(std::int64_t device) const;
-  // phase_count stands for an unknown phase.
-  std::vector<CategorySpan> gpu_launched_in(std::size_t phase) const;
+  std::vector<NamedSpan> gpu_of(std::int64_t device) const;
 };
 
 enum class TraceSource { farandole, kineto, horovod, nsys, chrome };

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <functional>
 #include <set>
 #include <tuple>
 #include <utility>
 
+#include "farandole/analyzer/model/launches.h"
 #include "farandole/base/text/parse_number.h"
 
 namespace farandole {
@@ -34,13 +36,22 @@ void RunNames::adopt(RankModel& rank, const CollectedNames& own) {
     packed.append(span);
   }
   rank.packed_collectives.assign(1, std::move(packed));
+  for (auto& [device, work] : rank.packed_gpu) {
+    std::vector<NamedSpan> spans;
+    std::exchange(work, {}).unpack(spans);
+    for (auto& span : spans) {
+      span.name = texts[span.name];
+      if (span.range != NamedSpan::no_range) span.range = texts[span.range];
+      work.append(span);
+    }
+    work.shrink();
+  }
 }
 namespace {
 
 constexpr std::size_t max_open = 10'000;
 
 struct ForeignMeaning {
-  bool ignored = false;  // See is_ignored().
   Category category = Category::other;
   std::optional<std::int64_t> step = std::nullopt;
   bool is_operator = false;         // The category counts only if no other phase encloses the span.
@@ -94,6 +105,14 @@ bool is_runtime(std::string_view category) {
   return category.ends_with("_runtime") || category.ends_with("_driver") || category == "Runtime";
 }
 
+// Our own track of the ranges that a program marks by NVTX.
+constexpr std::string_view track_of_ranges = "NVTX";
+// Modules of PyTorch among the functions of Python, which are not read.
+constexpr std::string_view module_prefix = "nn.Module: ";
+// What programs name themselves; those of Nsight Systems are of category "nvtx".
+constexpr std::array<std::string_view, 3> categories_of_ranges = {"user_annotation", "python_function",
+                                                                  "nvtx"};
+
 // Returns true for events that repeat other events.
 bool is_ignored(std::string_view category) {
   static constexpr std::array<std::string_view, 7> ignored = {"gpu_user_annotation",
@@ -120,8 +139,7 @@ bool is_of_kineto(std::string_view category) {
 // Whether the host gave work to an accelerator in this call. A profiler itself waits for devices, even if the
 // program does not use them.
 bool is_launch(std::string_view name) {
-  return contains(name, "Launch") || contains(name, "launch") || contains(name, "Memcpy") ||
-         contains(name, "memcpy") || contains(name, "Memset");
+  return contains(name, "aunch") || contains(name, "emcpy") || contains(name, "emset");
 }
 bool is_of_device(std::string_view operator_name) {
   static constexpr std::array<std::string_view, 7> prefixes = {
@@ -147,13 +165,9 @@ std::optional<Category> device_work(const TraceSpan& span) {
 
 // Maps a span whose category is not one of Farandole's, such as those of PyTorch's profiler: kernels, copies,
 // operators, ProfilerStep#, its annotations, Gloo's collectives.
-ForeignMeaning meaning_of(const TraceSpan& span) {
-  const auto category = span.category_text;
-  const bool is_operator = category == "cpu_op" || category == "Operator";  // of PyTorch up to 1.11
-  if (!is_operator && category != "user_annotation") {
-    if (is_ignored(category) || is_runtime(category)) return {.ignored = true};
+ForeignMeaning meaning_of(const TraceSpan& span, bool is_operator) {
+  if (!is_operator && span.category_text != "user_annotation")
     if (const auto work = device_work(span)) return {.category = *work};
-  }
   if (const auto operation = operation_on_host(span.name); !operation.empty())
     return {.category = Category::communication, .operation = operation};
   if (const auto step = number_behind(span.name, "ProfilerStep#"))
@@ -294,12 +308,8 @@ void add_operators(const ThreadSpans& operators, PackedSpans& training) {
 
 }  // namespace
 
-bool CollectedThread::has_gpu() const {
-  return std::any_of(gpu.begin(), gpu.end(), [](const PackedSpans& part) { return part.size() > 0; });
-}
-
 bool CollectedThread::has_spans() const {
-  return spans.seen() > 0 || operators.seen() > 0 || has_gpu();
+  return spans.seen() > 0 || operators.seen() > 0 || gpu.size() > 0;
 }
 
 bool CollectedProcess::has_spans() const {
@@ -312,6 +322,49 @@ std::uint32_t TraceCollector::name_id(std::string_view text) {
   const auto [found, inserted] = ids_.try_emplace(scratch_, static_cast<std::uint32_t>(texts_.size()));
   if (inserted) texts_.push_back(scratch_);
   return found->second;
+}
+
+// Names of kernels are long, and the same few come again and again. Therefore a known one is found by parts
+// of its text, and compared. The number of different names is limited.
+std::uint32_t TraceCollector::frequent_name_id(std::string_view text) {
+  constexpr std::size_t most_names = 1 << 16;
+  constexpr std::uint64_t factor = 0x9E3779B97F4A7C15u;
+  std::uint64_t hash = text.size();
+  if (text.size() >= 8)
+    for (std::size_t part = 0; part < 5; ++part) {
+      std::uint64_t word = 0;
+      std::memcpy(&word, text.data() + part * (text.size() - 8) / 4, sizeof word);
+      hash = (hash ^ word) * factor;
+      hash ^= hash >> 29;
+    }
+  auto& known = frequent_[hash * factor >> 52];
+  if (known < texts_.size() && texts_[known] == text) return known;
+  return known = name_id(texts_.size() < most_names ? text : std::string_view("names beyond 65,536"));
+}
+
+// The same few categories come again and again.
+const TraceCollector::CategoryKind& TraceCollector::kind_of_category(std::string_view text) {
+  auto& kind =
+      category_kinds_[text.empty() ? 0 : (7 * text.size() + static_cast<unsigned char>(text[0])) % 64];
+  if (kind.is_known && kind.text == text) return kind;
+  const bool is_runtime = farandole::is_runtime(text);
+  kind = {.is_known = true,
+          .is_range = is_one_of(text, categories_of_ranges),
+          .is_runtime = is_runtime,
+          .is_ignored = is_runtime || farandole::is_ignored(text),
+          .is_operator = text == "cpu_op" || text == "Operator",  // of PyTorch up to 1.11
+          .text = std::string(text)};
+  return kind;
+}
+
+TraceCollector::KernelKind TraceCollector::kind_of_kernel(std::uint32_t name) {
+  if (kernel_kinds_.size() <= name) kernel_kinds_.resize(texts_.size());
+  auto& kind = kernel_kinds_[name];
+  if (kind == KernelKind::unknown)
+    kind = is_copy(texts_[name])                ? KernelKind::copy
+           : is_collective_kernel(texts_[name]) ? KernelKind::collective
+                                                : KernelKind::compute;
+  return kind;
 }
 
 // Communicators are identified by name, so that groups that the trace separates are also separate here.
@@ -333,7 +386,11 @@ CollectedThread& TraceCollector::thread_of(std::int64_t pid, std::int64_t tid) {
 
 bool TraceCollector::wants(std::string_view category) {
   origin_.is_kineto |= is_of_kineto(category);
-  return !is_ignored(category);
+  return !is_ignored(category) || !wanted_prefix(category).empty();
+}
+
+std::string_view TraceCollector::wanted_prefix(std::string_view category) {
+  return category == "python_function" ? module_prefix : "";
 }
 
 bool TraceCollector::is_uncertain() const {
@@ -387,12 +444,23 @@ void TraceCollector::gpu_span(const TraceSpan& event, CollectedThread& thread) {
     return;
   }
   const auto end = event.start_ns + event.duration_ns;
-  const auto category = is_copy(event.name) ? Category::gpu_memcpy : event.category;
+  const auto name = frequent_name_id(event.name);
+  const auto kind = kind_of_kernel(name);
+  const auto category = kind == KernelKind::copy ? Category::gpu_memcpy : event.category;
   const bool collective = category == Category::gpu_kernel &&
-                          (is_collective_kernel(event.name) || !event.message.collective.empty() ||
+                          (kind == KernelKind::collective || !event.message.collective.empty() ||
                            !event.operation.empty() || event.collective);
-  const auto phase = event.phase ? static_cast<std::size_t>(phase_of(*event.phase)) : phase_count;
-  thread.gpu[phase].append({event.start_ns, end, collective ? Category::communication : category});
+  NamedSpan span{.start = event.start_ns, .end = end, .bytes = event.bytes, .name = name};
+  span.category = collective ? Category::communication : category;
+  if (event.phase) span.phase = static_cast<std::uint8_t>(phase_of(*event.phase));
+  if (event.queued_ns > 0) {
+    span.launch_is = NamedSpan::Launch::time;
+    span.launch = event.start_ns - event.queued_ns;
+  } else if (event.correlation) {
+    span.launch_is = NamedSpan::Launch::correlation;
+    span.launch = static_cast<std::int64_t>(*event.correlation);
+  }
+  thread.gpu.append(span);
   include(thread.collectives_extent, event.start_ns, end);
   if (!collective || !event.operation.empty() || event.collective) return;
   // This event is from another profiler. It has no sequence number, but the kernels of all ranks
@@ -452,13 +520,30 @@ void TraceCollector::counter(const TraceCounter& event) {
   use->add(event.time_ns, event.value);
 }
 
+// Steps and the launches of collectives say nothing about what a kernel belongs to.
+void TraceCollector::range(const TraceSpan& event) {
+  if (event.step || event.name.starts_with("ProfilerStep#") || event.name.starts_with("nccl:")) return;
+  auto name = event.name;
+  if (name.starts_with(module_prefix)) name.remove_prefix(module_prefix.size());
+  thread_of(event.pid, event.tid)
+      .ranges.append({.start = event.start_ns,
+                      .end = event.start_ns + event.duration_ns,
+                      .name = frequent_name_id(name)});
+}
+
 void TraceCollector::span(const TraceSpan& event) {
   if (event.category != Category::other || event.category_text == name_of(Category::other))
     return take(event);
-  const auto meaning = meaning_of(event);
-  if (!origin_.uses_device)
-    origin_.uses_device = is_runtime(event.category_text) ? is_launch(event.name) : is_of_device(event.name);
-  if (meaning.ignored) return;
+  const auto& kind = kind_of_category(event.category_text);
+  if (kind.is_range) range(event);
+  const bool launches =
+      kind.is_runtime && (event.correlation || !origin_.uses_device) && is_launch(event.name);
+  origin_.uses_device = origin_.uses_device || launches || is_of_device(event.name);
+  if (launches && event.correlation)
+    thread_of(event.pid, event.tid)
+        .launches.emplace_back(static_cast<std::int64_t>(*event.correlation), event.start_ns);
+  if (kind.is_ignored) return;
+  const auto meaning = meaning_of(event, kind.is_operator);
   auto meant = event;
   meant.category = meaning.category;
   if (meaning.step) meant.step = meaning.step;
@@ -478,6 +563,7 @@ void TraceCollector::take(const TraceSpan& event) {
   auto& thread = thread_of(event.pid, event.tid);
   if (event.category == Category::gpu_kernel || event.category == Category::gpu_memcpy)
     return gpu_span(event, thread);
+  if (event.category == Category::other && thread.name == track_of_ranges) range(event);
   const auto end = event.start_ns + event.duration_ns;
   thread.spans.add({event.start_ns, end, event.category}, keep_all_);
   include(thread.extent, event.start_ns, end);
@@ -499,7 +585,8 @@ RankModel rank_model_of(int rank, CollectedProcess& process) {
   model.rank = rank;
   model.host = process.host;
   model.resources = process.resources;
-  if (auto* training = training_thread(process.threads)) {
+  auto* const training = training_thread(process.threads);
+  if (training != nullptr) {
     model.packed_training = training->spans.kept();
     add_operators(training->operators, model.packed_training);
     model.packed_training.shrink();
@@ -508,6 +595,7 @@ RankModel rank_model_of(int rank, CollectedProcess& process) {
     model.packed_gradients = std::move(training->gradients);
     model.packed_gradients.shrink();
   }
+  model.packed_gpu = linked_gpu_work(process.threads, training, model.packed_training);
   // A part is a thread's share in a collective that is on a separate track. In traces of other tools, parts
   // may be the only collectives.
   const bool only_parts = std::all_of(process.threads.begin(), process.threads.end(),
@@ -516,8 +604,6 @@ RankModel rank_model_of(int rank, CollectedProcess& process) {
     auto& collectives = only_parts ? thread.parts : thread.collectives;
     collectives.shrink();
     if (collectives.size() > 0) model.packed_collectives.push_back(std::move(collectives));
-    for (auto& part : thread.gpu) part.shrink();
-    if (thread.has_gpu()) model.packed_gpu[thread.device].push_back(std::move(thread.gpu));
     include(model.extent, thread.collectives_extent.start, thread.collectives_extent.end);
   }
   if (model.packed_collectives.empty())

@@ -2,12 +2,14 @@
 // Thread safety: none; use from one thread at a time.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "farandole/analyzer/model/run_model.h"
@@ -49,7 +51,10 @@ struct CollectedThread {
   PackedCollectives collectives;
   PackedCollectives parts;      // Parts without a collective event of their own.
   PackedCollectives gradients;  // Instants at which gradients were ready.
-  GpuSpans gpu;
+  PackedNamedSpans gpu;
+  PackedNamedSpans ranges;  // Named ranges of the program: annotations, modules, NVTX.
+  // Calls that gave work to devices, by the number that links them.
+  std::vector<std::pair<std::int64_t, std::int64_t>> launches;
   std::int64_t device = 0;  // Set by the reader if the process has several GPUs.
   // Collectives as other profilers record them: kernels, and those of Gloo on the host.
   PackedCollectives unnumbered;
@@ -59,7 +64,6 @@ struct CollectedThread {
   Interval collectives_extent{INT64_MAX, INT64_MIN};  // Of collectives, parts and GPU work.
 
   bool has_spans() const;
-  bool has_gpu() const;
 };
 
 struct CollectedProcess {
@@ -78,6 +82,7 @@ class TraceCollector : public TraceVisitor {
   explicit TraceCollector(bool keep_all = false) : keep_all_(keep_all) {}
 
   bool wants(std::string_view category) override;
+  std::string_view wanted_prefix(std::string_view category) override;
   void process(const TraceProcess& event) override;
   void thread(const TraceThread& event) override;
   void span(const TraceSpan& event) override;
@@ -95,8 +100,17 @@ class TraceCollector : public TraceVisitor {
  private:
   CollectedThread& thread_of(std::int64_t pid, std::int64_t tid);
   std::uint32_t name_id(std::string_view text);
+  std::uint32_t frequent_name_id(std::string_view text);
+  enum class KernelKind : std::uint8_t { unknown, compute, collective, copy };
+  KernelKind kind_of_kernel(std::uint32_t name);
+  struct CategoryKind {
+    bool is_known = false, is_range = false, is_runtime = false, is_ignored = false, is_operator = false;
+    std::string text{};
+  };
+  const CategoryKind& kind_of_category(std::string_view text);
   std::uint32_t communicator_id(const std::string& name);
   void take(const TraceSpan& event);
+  void range(const TraceSpan& event);
   void gpu_span(const TraceSpan& event, CollectedThread& thread);
   void unnumbered_collective(const TraceSpan& event, std::string_view operation, CollectedThread& thread);
 
@@ -105,6 +119,9 @@ class TraceCollector : public TraceVisitor {
   std::map<std::int64_t, CollectedProcess> processes_;
   std::unordered_map<std::string, std::uint32_t> ids_;
   std::vector<std::string> texts_;
+  std::array<std::uint32_t, 4096> frequent_{};   // Ids of names, found by a part of the name.
+  std::vector<KernelKind> kernel_kinds_;         // By the id of the name.
+  std::array<CategoryKind, 64> category_kinds_;  // Of other programs, found by a part of the text.
   std::unordered_map<std::string, std::uint32_t> communicators_;
   std::vector<std::string> communicator_names_;
   std::string scratch_;

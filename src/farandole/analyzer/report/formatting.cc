@@ -1,6 +1,8 @@
 #include "farandole/analyzer/report/formatting.h"
 
 #include <algorithm>
+#include <array>
+#include <cctype>
 #include <cmath>
 #include <fmt/format.h>
 #include <initializer_list>
@@ -74,6 +76,105 @@ std::string TextTable::text(const Style& style) const {
   std::string result = style.dim(line(header_, widths)) + "\n";
   for (const auto& row : rows_) result += line(row, widths) + "\n";
   return result;
+}
+
+namespace {
+
+bool is_of_identifier(char c) {
+  return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
+}
+
+// Types, and templates around what is wanted.
+bool says_nothing(std::string_view identifier) {
+  static constexpr std::array<std::string_view, 28> words = {"char",
+                                                             "bool",
+                                                             "void",
+                                                             "unsigned",
+                                                             "signed",
+                                                             "const",
+                                                             "true",
+                                                             "false",
+                                                             "half",
+                                                             "__half",
+                                                             "BFloat16",
+                                                             "__nv_bfloat16",
+                                                             "Half",
+                                                             "Array",
+                                                             "array",
+                                                             "complex",
+                                                             "ReduceOp",
+                                                             "lambda",
+                                                             "operator",
+                                                             "anonymous",
+                                                             "namespace",
+                                                             "OpaqueType",
+                                                             "gpu_kernel_impl",
+                                                             "gpu_kernel_impl_nocast",
+                                                             "BinaryFunctor",
+                                                             "TensorIteratorBase",
+                                                             "decltype",
+                                                             "nullptr"};
+  const auto is_type = [&](std::string_view type) {  // Also float4 and the like.
+    return identifier.starts_with(type) && identifier.size() <= type.size() + 1;
+  };
+  return identifier.size() < 4 || std::isdigit(static_cast<unsigned char>(identifier.front())) != 0 ||
+         is_type("float") || is_type("double") || is_type("short") || is_type("long") ||
+         identifier.ends_with("_t") || std::find(words.begin(), words.end(), identifier) != words.end();
+}
+
+// The first identifier of the arguments of a template that is no namespace and says something.
+std::string_view telling_argument(std::string_view arguments) {
+  for (std::size_t at = 0; at < arguments.size();) {
+    if (!is_of_identifier(arguments[at])) {
+      ++at;
+      continue;
+    }
+    auto end = at;
+    while (end < arguments.size() && is_of_identifier(arguments[end])) ++end;
+    const auto identifier = arguments.substr(at, end - at);
+    if (!arguments.substr(end).starts_with("::") && !says_nothing(identifier)) return identifier;
+    at = end;
+    // "kernel_cuda(…)::{lambda()#1}" names the function that contains the lambda.
+    if (arguments.substr(end).starts_with("::{") && !says_nothing(identifier)) return identifier;
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string kernel_text(std::string_view name) {
+  constexpr std::string_view anonymous = "(anonymous namespace)::";
+  if (name.starts_with("void ")) name.remove_prefix(5);
+  // Up to the parameters or the arguments of the template.
+  std::size_t begin = 0, end = 0;
+  for (; end < name.size() && name[end] != '<'; ++end) {
+    if (name.substr(end).starts_with(anonymous)) {
+      end += anonymous.size() - 1;
+      begin = end + 1;
+    } else if (name[end] == '(') {
+      break;
+    } else if (name.substr(end).starts_with("::")) {
+      begin = ++end + 1;
+    }
+  }
+  std::string text(name.substr(begin, end - begin));
+  if (end < name.size() && name[end] == '<') {
+    int depth = 0;
+    auto close = end;
+    for (; close < name.size(); ++close) {
+      depth += name[close] == '<' ? 1 : name[close] == '>' ? -1 : 0;
+      if (depth == 0) break;
+    }
+    const auto argument = telling_argument(name.substr(end + 1, close - end - 1));
+    // PyTorch's kernels for one operation on each element, and CUTLASS's, are named by their arguments.
+    if (text.find("elementwise_kernel") != std::string::npos) text = "elementwise";
+    if (text == "Kernel" && !argument.empty()) return std::string(argument);
+    if (!argument.empty()) text += "<" + std::string(argument) + ">";
+  } else if ((text.starts_with("nccl") || text.starts_with("farandole_")) &&
+             !name.substr(end).starts_with("(nccl")) {
+    text = name.substr(begin);  // With the collective that launched it.
+  }
+  return text.empty() ? std::string(name) : text;
 }
 
 std::string percent(double fraction) {

@@ -59,6 +59,11 @@ std::string ms_text(double ms);               // As time_text().
 std::string size_text(double bytes);          // "1.19 MB", with factor 1000.
 std::string number_text(double value);        // Any value, with four digits or more: "0.02346", "1.2e-05".
 
+// What distinguishes a kernel from others, without namespaces, parameters and types:
+// "void at::native::reduce_kernel<128, 4, at::native::ReduceOp<float, at::native::func_wrapper_t<float,
+// at::native::sum_functor<…" becomes "reduce_kernel<sum_functor>".
+std::string kernel_text(std::string_view name);
+
 // Labels of an axis: "50 ms", "1.5 MB", "20 %".
 std::string ms_tick(double ms);
 std::string size_tick(double bytes);

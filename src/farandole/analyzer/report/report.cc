@@ -1,5 +1,6 @@
 #include "farandole/analyzer/report/report.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <utility>
@@ -54,8 +55,26 @@ Figure compute_ms_of(const RunMetrics& metrics) {
 
 }  // namespace
 
+std::optional<ModelRate> model_rate_of(const RunReport& run) {
+  const auto& steps_per_s = run.metrics.steps_per_s.value;
+  return steps_per_s ? model_rate(run.facts, 1 / *steps_per_s) : std::nullopt;
+}
+
 bool has_gpu_part(const RunReport& run) {
   return run.metrics.no_gpu.empty() || (run.facts.device && *run.facts.device != "cpu");
+}
+
+std::string idle_text(const RunMetrics& metrics) {
+  const auto gpu = gpu_shares(metrics);
+  if (!gpu || gpu->idle < 0.0005) return "";
+  std::vector<std::pair<double, std::string_view>> causes;
+  for (std::size_t i = 0; i < idle_cause_count; ++i)
+    if (gpu->idle_causes[i] >= 0.0005) causes.emplace_back(gpu->idle_causes[i], idle_cause_names[i]);
+  std::stable_sort(causes.begin(), causes.end(),
+                   [](const auto& a, const auto& b) { return a.first > b.first; });
+  std::vector<std::string> parts;
+  for (const auto& [fraction, name] : causes) parts.push_back(fmt::format("{} {:.1f}", name, 100 * fraction));
+  return fmt::format("idle {:.1f}: {}", 100 * gpu->idle, fmt::join(parts, ", "));
 }
 
 std::string events_text(const TrainingLog& log) {

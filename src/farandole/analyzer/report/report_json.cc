@@ -37,17 +37,28 @@ Json communication_json(const RunReport& run) {
   return json;
 }
 
+constexpr const char* no_launch_phase = "the trace does not record in which phase GPU work was launched";
+
 // The shares of two phases may overlap.
 Json launched_json(const GpuShares& gpu) {
   auto phases = Json::object();
   for (std::size_t i = 0; i < phase_count; ++i)
     if (gpu.by_phase[i] > 0) phases[std::string(phase_names[i])] = gpu.by_phase[i];
-  return phases.empty() ? unknown("the trace does not record in which phase GPU work was launched") : phases;
+  return phases.empty() ? unknown(no_launch_phase) : phases;
+}
+
+std::string key_of(std::string_view name) {
+  std::string key(name);
+  std::replace(key.begin(), key.end(), ' ', '_');
+  return key;
 }
 
 Json gpu_json(const std::vector<const GpuTimes*>& gpus) {
   const auto shares = gpu_shares(gpus);
   if (!shares) return unknown(empty_window);
+  Json causes = Json::object();
+  for (std::size_t i = 0; i < idle_cause_count; ++i)
+    causes[key_of(idle_cause_names[i])] = shares->idle_causes[i];
   const auto sum = [&](std::int64_t GpuTimes::*part) {
     double ns = 0;
     for (const auto* gpu : gpus) ns += static_cast<double>(gpu->*part);
@@ -58,6 +69,7 @@ Json gpu_json(const std::vector<const GpuTimes*>& gpus) {
           {"communication_only", shares->communication_only},
           {"memcpy_only", shares->memcpy_only},
           {"idle", shares->idle},
+          {"idle_causes", causes},
           {"seconds",
            {{"window", sum(&GpuTimes::window)},
             {"kernels", sum(&GpuTimes::kernels)},
@@ -287,6 +299,40 @@ Json mpi_call_rows(const RunReport& run) {
   return rows;
 }
 
+Json kernel_rows(const RunReport& run) {
+  constexpr std::size_t most_ranges = 8;
+  auto rows = Json::array();
+  for (const auto& row : run.metrics.kernels) {
+    auto phases = Json::object();
+    for (std::size_t i = 0; i < phase_count; ++i)
+      if (row.by_phase[i] > 0) phases[std::string(phase_names[i])] = row.by_phase[i] * 1e-9;
+    rows.push_back({{"name", row.name},
+                    {"communicates", row.communicates},
+                    {"calls", row.calls},
+                    {"total_s", row.ns * 1e-9},
+                    {"share", row.share},
+                    {"phases_s", phases.empty() ? unknown(no_launch_phase) : phases}});
+    if (row.by_range.empty()) continue;
+    auto& ranges = rows.back()["launched_by"] = Json::array();
+    for (const auto& [name, ns] : row.by_range)
+      if (ranges.size() < most_ranges) ranges.push_back({{"name", name}, {"total_s", ns * 1e-9}});
+    rows.back()["launched_by_count"] = row.by_range.size();
+  }
+  return rows;
+}
+
+Json copy_rows(const RunReport& run) {
+  const auto no_bytes = [] { return unknown("the trace does not record the bytes of these"); };
+  auto rows = Json::array();
+  for (const auto& row : run.metrics.copies)
+    rows.push_back({{"kind", row.kind},
+                    {"calls", row.calls},
+                    {"total_s", row.ns * 1e-9},
+                    {"bytes", row.bytes > 0 ? Json(row.bytes) : no_bytes()},
+                    {"gbps", row.bytes_ns > 0 ? Json(row.bytes / row.bytes_ns) : no_bytes()}});
+  return rows;
+}
+
 Json wait_cause_rows(const RunReport& run) {
   auto rows = Json::array();
   for (const auto& cause : run.wait_causes)
@@ -398,6 +444,18 @@ Json finding_rows(const RunReport& run) {
   return rows;
 }
 
+Json model_json(const RunFacts& facts, const ModelRate& rate) {
+  Json json = {{"flops_per_step", *facts.model_flops},
+               {"flops_from", facts.model_flops_from.value_or("unknown")},
+               {"tflops", rate.tflops},
+               {"mfu", unknown("the peak of the device is unknown; give it with --peak-tflops")}};
+  if (!rate.mfu) return json;
+  json["mfu"] = *rate.mfu;
+  json["peak_tflops"] = *facts.peak_tflops;
+  json["peak_from"] = facts.peak_from.value_or("unknown");
+  return json;
+}
+
 Json run_json(const RunReport& run) {
   const auto& metrics = run.metrics;
   const auto& window = metrics.window;
@@ -430,6 +488,13 @@ Json run_json(const RunReport& run) {
                {"verdict", run.verdict},
                {"findings", finding_rows(run)},
                {"warnings", metrics.warnings}};
+  if (const auto rate = model_rate_of(run)) json["model"] = model_json(run.facts, *rate);
+  for (const auto& [owner, mib] : run.facts.gpu_memory_by_owner_mib)
+    json["gpu_memory_by_owner_mib"][owner] = mib;
+  if (metrics.no_gpu.empty()) {
+    json["gpu_kernels"] = kernel_rows(run);
+    json["gpu_copies"] = copy_rows(run);
+  }
   if (run.goodput) json["goodput"] = goodput_json(*run.goodput);
   if (!run.what_if.empty()) json["what_if"] = what_if_json(run);
   return json;

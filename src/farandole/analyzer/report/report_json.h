@@ -24,6 +24,8 @@ Json rank_rows(const RunReport& run);
 Json node_rows(const RunReport& run);
 Json collective_rows(const RunReport& run);
 Json mpi_call_rows(const RunReport& run);
+Json kernel_rows(const RunReport& run);
+Json copy_rows(const RunReport& run);
 Json loss_rows(const RunReport& run);
 Json wait_cause_rows(const RunReport& run);
 Json straggler_rows(const RunReport& run);

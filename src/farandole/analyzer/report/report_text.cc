@@ -12,6 +12,7 @@ namespace {
 
 constexpr std::size_t max_rank_rows = 16;  // Of more ranks, the latest eight are shown.
 constexpr std::size_t max_collective_rows = 8;
+constexpr std::size_t max_kernel_rows = 10;
 constexpr std::size_t max_path_ranks = 3;
 constexpr std::size_t max_named_processes = 8;
 constexpr std::size_t max_outliers = 5;
@@ -241,6 +242,12 @@ class RunText {
                        with_thousands(*run_.facts.global_batch)));
     else
       line("throughput", "unknown: " + metrics_.throughput.unknown);
+    if (const auto rate = model_rate_of(run_))
+      line("model", fmt::format("{} ({})", rate->text(), describe_model_flops(run_.facts)));
+    std::vector<std::string> owners;
+    for (const auto& [owner, mib] : run_.facts.gpu_memory_by_owner_mib)
+      owners.push_back(fmt::format("{} {}", shortened(owner, 20), with_thousands(mib)));
+    if (!owners.empty()) line("GPU memory", fmt::format("MiB of rank 0's GPU: {}", fmt::join(owners, ", ")));
   }
 
   // The loss or, if there is none, the last values of other keys; then the last evaluation.
@@ -373,7 +380,11 @@ class RunText {
     text_ += text_of(gpu_table(metrics_, shown_), style_);
     more_ranks();
     if (const auto phases = gpu_phases(); !phases.empty())
-      text_ += style_.dim("  kernels and copies by the phase that launched them: " + phases + "\n");
+      text_ += style_.dim("  " + wrapped("kernels and copies by the phase that launched them: " + phases, 2) +
+                          "\n");
+    if (const auto idle = idle_text(metrics_); !idle.empty()) text_ += style_.dim("  " + idle + "\n");
+    if (!metrics_.kernels.empty()) text_ += "\n" + text_of(kernel_table(run_), style_, max_kernel_rows);
+    if (!metrics_.copies.empty()) text_ += "\n" + text_of(copy_table(run_), style_);
   }
 
   // For the windows of all ranks together.

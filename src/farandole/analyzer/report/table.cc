@@ -108,6 +108,55 @@ Table gpu_table(const RunMetrics& metrics, const std::vector<const RankMetrics*>
   return table;
 }
 
+namespace {
+
+// "backward", or the largest of several with its percentage, as far as they are known.
+std::string phases_of_kernel(const Json& row) {
+  const auto& phases = row["phases_s"];
+  std::string most;
+  double largest = 0;
+  for (const auto& [phase, seconds] : phases.items())
+    if (seconds.is_number() && seconds.get<double>() > largest) most = phase, largest = seconds.get<double>();
+  const double part = largest / row["total_s"].get<double>();
+  return most.empty() ? "–" : part > 0.995 ? most : fmt::format("{} {:.0f} %", most, 100 * part);
+}
+
+std::string launcher_of_kernel(const Json& row) {
+  if (!row.contains("launched_by")) return "–";
+  const auto others = row["launched_by_count"].get<std::size_t>() - 1;
+  return shortened(row["launched_by"][0]["name"].get<std::string>(), 24) +
+         (others > 0 ? fmt::format(" +{}", others) : "");
+}
+
+}  // namespace
+
+Table kernel_table(const RunReport& run) {
+  Table table{{{"kernel", "/name", [](const Json& name) { return kernel_text(name.get<std::string>()); }, 40},
+               {"calls", "/calls"},
+               {"total", "/total_s", as(time_text, 1e6)},
+               {"of kernels", "/share", as(percent_text)},
+               {"launched in", "", phases_of_kernel},
+               {"by", "", launcher_of_kernel, 16}},
+              1,
+              kernel_rows(run)};
+  if (std::none_of(table.rows.begin(), table.rows.end(),
+                   [](const Json& row) { return row.contains("launched_by"); })) {
+    table.columns.pop_back();
+    table.columns.front().width = 50;
+  }
+  return table;
+}
+
+Table copy_table(const RunReport& run) {
+  return {{{"copies", "/kind"},
+           {"calls", "/calls"},
+           {"total", "/total_s", as(time_text, 1e6)},
+           {"bytes", "/bytes", as(size_text)},
+           {"GB/s", "/gbps", as(bandwidth)}},
+          1,
+          copy_rows(run)};
+}
+
 Table phase_table(const RunMetrics& metrics, const std::vector<const RankMetrics*>& ranks) {
   Table table{{rank_column, host_column()}, 2, rows_of(ranks, metrics)};
   for (const auto phase : phase_names)

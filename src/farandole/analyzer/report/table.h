@@ -39,6 +39,8 @@ std::string text_of(const Table& table, const Style& style, std::size_t most = S
 
 // The rows are those of `ranks`, if they have GPU times.
 Table gpu_table(const RunMetrics& metrics, const std::vector<const RankMetrics*>& ranks);
+Table kernel_table(const RunReport& run);
+Table copy_table(const RunReport& run);
 Table phase_table(const RunMetrics& metrics, const std::vector<const RankMetrics*>& ranks);
 Table lateness_table(const RunReport& run, const std::vector<const RankMetrics*>& ranks);
 Table rank_table(const RunReport& run);

@@ -59,6 +59,15 @@ class FactsReader {
       if (text.is_string()) target[name] = text.get<std::string>();
   }
 
+  void numbers(const char* key, std::vector<std::pair<std::string, double>>& target) {
+    const auto* value = find(key);
+    if (value == nullptr) return;
+    if (!value->is_object()) return wrong(key, "an object of numbers");
+    target.clear();
+    for (const auto& [name, number] : value->items())
+      if (number.is_number()) target.emplace_back(name, number.get<double>());
+  }
+
  private:
   const Json* find(const char* key) const {
     const auto found = object_.find(key);
@@ -118,6 +127,13 @@ void take_run_facts(const Json& object, const std::string& where, RunFacts& fact
   reader.count("memory_mib", facts.memory_mib);
   reader.texts("versions", facts.versions);
   reader.text("between_nodes", facts.between_nodes);
+  reader.positive("model_flops", facts.model_flops);
+  reader.text("model_flops_from", facts.model_flops_from);
+  reader.positive("peak_tflops", facts.peak_tflops);
+  reader.text("peak_from", facts.peak_from);
+  reader.positive("tflops", facts.tflops);
+  reader.positive("mfu", facts.mfu);
+  reader.numbers("gpu_memory_by_owner_mib", facts.gpu_memory_by_owner_mib);
   reader.text("sharding", facts.sharding);
   if (const auto size = object.find("bucket_mb"); size != object.end() && !size->is_string())
     reader.positive("bucket_mb", facts.bucket_mb);
@@ -149,6 +165,14 @@ void write_run_facts(const std::filesystem::path& run_json, const RunFacts& fact
   set("cores", facts.cores);
   set("memory_mib", facts.memory_mib);
   object["versions"] = facts.versions;
+  set("model_flops", facts.model_flops);
+  set("model_flops_from", facts.model_flops_from);
+  set("peak_tflops", facts.peak_tflops);
+  set("peak_from", facts.peak_from);
+  set("tflops", facts.tflops);
+  set("mfu", facts.mfu);
+  for (const auto& [owner, mib] : facts.gpu_memory_by_owner_mib)
+    object["gpu_memory_by_owner_mib"][owner] = mib;
   set("between_nodes", facts.between_nodes);
   set("sharding", facts.sharding);
   set("restarts", facts.restarts);

@@ -7,6 +7,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json_fwd.hpp>
@@ -34,8 +35,16 @@ struct RunFacts {
   std::optional<std::string> compression;       // as in `config`; only read
   std::map<std::string, std::string> versions;  // by library
   std::optional<std::string> between_nodes;     // how the nodes exchange data and why
-  std::optional<std::string> sharding;          // whether ranks share parameters, and what it saves
-  std::vector<std::string> warnings;            // warnings of the reader
+  // Floating-point operations that the model of a step needs, forward and backward, on all ranks together;
+  // the peak of one device, which is a GPU or a rank without one, in 10^12 operations per second; and how
+  // both are known.
+  std::optional<double> model_flops, peak_tflops;
+  std::optional<std::string> model_flops_from, peak_from;
+  std::optional<double> tflops, mfu;  // of the whole start, at its end (model_rate.h)
+  // Most memory of the GPU of rank 0 by owner in MiB, and "peak", which is their sum.
+  std::vector<std::pair<std::string, double>> gpu_memory_by_owner_mib;
+  std::optional<std::string> sharding;  // whether ranks share parameters, and what it saves
+  std::vector<std::string> warnings;    // warnings of the reader
 };
 
 // Unknown fields are ignored. Never throws because of the contents of the file.

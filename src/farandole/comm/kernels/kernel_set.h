@@ -34,6 +34,10 @@ struct UpdateBuffers {
 template <class T>
 using UpdateKernel = void (*)(const UpdateTerms<T>& terms, const UpdateBuffers& buffers);
 
+// The terms of the rule for this slice; T is its type.
+template <class T>
+UpdateTerms<T> terms_of(const UpdateRule& rule, const UpdateSlice& slice);
+
 struct KernelSet {
   static constexpr std::size_t dtypes = std::size(all_dtypes);  // indexed by DType
   static constexpr std::size_t ops = 5;                         // indexed by ReduceOp

@@ -43,6 +43,8 @@ class RunDirectory {
   std::optional<LostWork> started(RunFacts facts, std::int64_t step);
   // Adds what is known only later, for example after the first step. On a full disk, this only warns.
   void add(const std::function<void(RunFacts&)>& change);
+  // What run.json says; nothing before started().
+  const std::optional<RunFacts>& facts() const { return facts_; }
   // Adds "ended" and "exit_code", and the numbers of skipped steps and rollbacks in metrics.jsonl. If the
   // file cannot be written, this call only warns, because the run has already ended. Without an earlier
   // started() it does nothing.

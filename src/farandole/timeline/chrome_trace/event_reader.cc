@@ -103,7 +103,9 @@ class JsonCursor {
   template <std::size_t n>
   bool key(const char (&name)[n]) {
     static_assert(n <= EventReader::padding);
-    if (std::memcmp(at_ + 1, name, n - 1) != 0 || at_[n] != '"') return false;
+    constexpr bool is_long = n > 9;  // Then the comparison calls a function.
+    if ((is_long && at_[1] != name[0]) || std::memcmp(at_ + 1, name, n - 1) != 0 || at_[n] != '"')
+      return false;
     at_ += n + 1;
     expect(':');
     return true;
@@ -309,13 +311,25 @@ void take_first(JsonCursor& json, std::string_view& target) {
 }
 
 // Events of PyTorch's profiler whose many arguments are not needed.
-constexpr std::array<std::string_view, 7> with_idle_args = {
-    "cpu_op", "cuda_runtime", "cuda_driver", "python_function", "ac2g", "fwdbwd", "gpu_user_annotation"};
+constexpr std::array<std::string_view, 5> with_idle_args = {"cpu_op", "python_function", "ac2g", "fwdbwd",
+                                                            "gpu_user_annotation"};
 
 // True if a collective launched the GPU kernel. PyTorch's profiler says so in the arguments, whatever
 // the kernel's name is.
 bool are_of_collective(std::string_view args) {
   return args.find("Collective name\"") != std::string_view::npos;
+}
+
+// The correlation, which is found without parsing the other arguments.
+std::optional<std::uint64_t> correlation_in(std::string_view args) {
+  constexpr std::string_view key = "correlation\":";
+  const auto found = args.find(key);
+  if (found == std::string_view::npos || found == 0 || args[found - 1] != '"') return std::nullopt;
+  args.remove_prefix(found + key.size());
+  args.remove_prefix(std::min(args.find_first_not_of(" \t\n\r"), args.size()));
+  const auto end = std::min(args.find_first_not_of("0123456789"), args.size() - 1);
+  if (std::string_view(",} \t\n\r").find(args[end]) == std::string_view::npos) return std::nullopt;
+  return parse_number<std::uint64_t>(args.substr(0, end));
 }
 
 // Arguments that few events have.
@@ -369,6 +383,10 @@ void read_argument(JsonCursor& json, EventFields& fields) {
     std::string_view phase;
     take_if(json, phase);
     fields.span.phase = category_of(phase);
+  } else if (json.key("queued_us")) {
+    fields.span.queued_ns = json.time("queued_us");
+  } else if (json.key("correlation")) {
+    take_if(json, fields.span.correlation);
   } else {
     read_rare_argument(json, fields);
   }
@@ -380,8 +398,10 @@ void read_args(JsonCursor& json, const TraceCategory& category, EventFields& fie
     return;
   }
   const char* const begin = json.at();
-  if (category.is_kernel) {
-    if (!are_of_collective(json.skip_value())) return;
+  if (category.is_kernel || category.is_runtime) {
+    const auto args = json.skip_value();
+    fields.span.correlation = correlation_in(args);
+    if (category.is_runtime || !are_of_collective(args)) return;
     json.go_back(begin);
   }
   json.read_object([&] {
@@ -405,6 +425,8 @@ void EventFields::clear() {
   span.category_text = span.name = span.operation = {};
   span.step.reset();
   span.phase.reset();
+  span.correlation.reset();
+  span.queued_ns = 0;
   sequence.reset();
   communicator.reset();
   bytes.reset();
@@ -427,8 +449,10 @@ const TraceCategory& EventReader::category_named(std::string_view text) {
              .text = std::string(text),
              .category = category_of(text).value_or(Category::other),
              .wanted = visitor_.wants(text),
+             .prefix = std::string(visitor_.wanted_prefix(text)),
              .has_idle_args =
                  std::find(with_idle_args.begin(), with_idle_args.end(), text) != with_idle_args.end(),
+             .is_runtime = text == "cuda_runtime" || text == "cuda_driver",
              .is_kernel = text == "kernel"};
   return known;
 }
@@ -463,6 +487,7 @@ const char* EventReader::read(const char* text) {
     } else if (json.key("name")) {
       fields_.span.name = json.text("name");
       has_name = true;
+      fields_.unwanted |= fields_.kind == 'X' && category != nullptr && !category->wants(fields_.span.name);
     } else if (json.key("args")) {
       if (fields_.kind != 0 && has_name && (category != nullptr || fields_.kind != 'X')) {
         read_args(json, category != nullptr ? *category : category_named(""), fields_);
@@ -478,7 +503,7 @@ const char* EventReader::read(const char* text) {
   });
   const char* const behind = json.at();
   if (category == nullptr) category = &category_named("");
-  fields_.unwanted |= fields_.kind == 'X' && !category->wanted;
+  fields_.unwanted |= fields_.kind == 'X' && (!category->wanted || !category->wants(fields_.span.name));
   if (args != nullptr && !fields_.unwanted) {
     json.go_back(args);
     read_args(json, *category, fields_);

@@ -46,8 +46,12 @@ struct TraceCategory {
   std::string text;
   Category category = Category::other;
   bool wanted = true;          // by the visitor
+  std::string prefix = {};     // of the names of wanted spans
   bool has_idle_args = false;  // the arguments are not needed
+  bool is_runtime = false;     // of PyTorch's profiler; of the arguments, only the correlation is needed
   bool is_kernel = false;      // of PyTorch's profiler
+
+  bool wants(std::string_view name) const { return prefix.empty() || name.starts_with(prefix); }
 };
 
 class EventReader {

@@ -58,7 +58,10 @@ struct TraceSpan {
   std::string_view category_text;        // the category as it is in the file
   TraceMessage message;
   std::optional<Category> phase;  // the phase in which GPU work was launched
-  std::uint64_t bytes = 0;        // of an MPI call of the program
+  std::int64_t queued_ns = 0;     // how long before its start that was; 0: unknown
+  std::uint64_t bytes = 0;        // of an MPI call of the program, or of a copy of a GPU
+  // The number that links the work of a device to the call that launched it, in traces of PyTorch's profiler.
+  std::optional<std::uint64_t> correlation;
 };
 struct TraceInstant {
   std::int64_t pid = 0;
@@ -80,6 +83,8 @@ class TraceVisitor {
   virtual ~TraceVisitor() = default;
   // Spans of categories that are not wanted may be skipped.
   virtual bool wants([[maybe_unused]] std::string_view category) { return true; }
+  // Of a wanted category, only spans whose names begin with this are wanted.
+  virtual std::string_view wanted_prefix([[maybe_unused]] std::string_view category) { return {}; }
   virtual void process(const TraceProcess&) {}
   virtual void thread(const TraceThread&) {}
   virtual void span(const TraceSpan&) {}

@@ -169,6 +169,8 @@ void TraceWriter::span(Place place, Interval when, const SpanFacts& what) {
     at = put(put(put(at, std::exchange(before, ",")), R"("phase":")"), name_of(*what.phase));
     *at++ = '"';
   }
+  if (what.queued_ns > 0)
+    at = put_micros(put(put(at, std::exchange(before, ",")), R"("queued_us":)"), what.queued_ns);
   const MpiCall& call = what.call;
   if (call.bytes) argument(R"("bytes":)", static_cast<std::int64_t>(*call.bytes));
   if (call.peer) argument(R"("peer":)", *call.peer);

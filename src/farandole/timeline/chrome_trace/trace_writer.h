@@ -46,7 +46,8 @@ class TraceWriter {
     std::string_view name;
     std::int64_t step = -1;           // -1 means outside of steps
     std::optional<Category> phase{};  // the phase that launched the GPU work
-    MpiCall call{};                   // details of an MPI call of the program
+    MpiCall call{};                   // details of an MPI call of the program; a copy of a GPU has bytes
+    std::int64_t queued_ns = 0;       // how long before its start the GPU work was launched; 0: unknown
   };
 
   // Writes a temporary file beside `path`, which finish() publishes. `threads` is the number of compressing

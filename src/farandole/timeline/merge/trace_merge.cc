@@ -165,7 +165,8 @@ class RankMerger {
         break;
       case RecordKind::span:
         return trace_.span(place, nested(record),
-                           {record.category, name, record.step, record.launched_in(), record.mpi_call()});
+                           {record.category, name, record.step, record.launched_in(), record.mpi_call(),
+                            record.queued_ns()});
       case RecordKind::collective: {
         const Collective what = record.collective();
         const TraceWriter::Interval when = nested(record);

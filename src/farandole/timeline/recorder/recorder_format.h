@@ -10,6 +10,7 @@
 // about equally far back.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstddef>
@@ -65,7 +66,7 @@ struct Record {
   // 0 if the record has no operation.
   std::uint32_t operation_name() const { return kind == RecordKind::span && details != 0 ? 0 : operation; }
 
-  // An instant; 0 if it is not about bytes.
+  // An instant, or a copy of a GPU; 0 if it is not about bytes.
   void set_bytes(std::uint64_t bytes) { payload = bytes; }
   std::uint64_t bytes() const { return payload; }
 
@@ -83,7 +84,14 @@ struct Record {
     return static_cast<Category>(communicator - 1);
   }
 
-  // A span that is an MPI call of the program. Empty for other records.
+  // How long before its start it was launched, up to 4 s; 0: unknown.
+  void set_queued_ns(std::int64_t ns) {
+    sequence = static_cast<std::uint32_t>(std::clamp<std::int64_t>(ns, 0, UINT32_MAX));
+  }
+  std::uint32_t queued_ns() const { return kind == RecordKind::span && details == 0 ? sequence : 0; }
+
+  // A span that is an MPI call of the program, or a copy of a GPU, of which only the bytes are known. Empty
+  // for other records.
   void set_mpi_call(const MpiCall& call) {
     const auto set = [this](MpiDetail detail, const auto& value, auto& field) {
       if (!value) return;
@@ -101,6 +109,7 @@ struct Record {
   MpiCall mpi_call() const {
     MpiCall call;
     if (kind != RecordKind::span) return call;
+    if (details == 0 && payload > 0) call.bytes = payload;
     const auto get = [this]<class Value>(MpiDetail detail, std::optional<Value>& value, auto field) {
       if ((details & detail) != 0) value = static_cast<Value>(field);
     };

@@ -233,7 +233,8 @@ TrackId Timeline::add_track(std::string_view name) {
 }
 
 void Timeline::span_on(TrackId track, Category category, NameId name, const TrainingPlace& launched_in,
-                       std::int64_t start_ns, std::int64_t end_ns) noexcept {
+                       std::int64_t start_ns, std::int64_t end_ns, std::int64_t launch_ns,
+                       std::uint64_t bytes) noexcept {
   const std::int64_t step = launched_in.step;
   if (!enabled() || !is_recorded(step)) return;
   if (track.value >= recorder::thread_slots) return rings_->drop();
@@ -241,6 +242,8 @@ void Timeline::span_on(TrackId track, Category category, NameId name, const Trai
     fill_span(record, category, name.value, start_ns, end_ns);
     record.track = track.value;
     if (launched_in.phase) record.set_launched_in(*launched_in.phase);
+    record.set_queued_ns(start_ns - launch_ns);
+    record.set_bytes(bytes);
   });
 }
 

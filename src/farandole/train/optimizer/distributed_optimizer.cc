@@ -21,6 +21,7 @@
 #include "farandole/job/job_errors.h"
 #include "farandole/train/collectives_internals.h"
 #include "farandole/train/optimizer/bucket_optimizer.h"
+#include "farandole/train/optimizer/changes_by_hand.h"
 #include "farandole/train/optimizer/divided_optimizer.h"
 #include "farandole/train/optimizer/gradient_synchronizer.h"
 #include "farandole/train/optimizer/joining.h"
@@ -174,6 +175,7 @@ struct DistributedOptimizer::Impl {
       if (std::exchange(fuses, false)) gradients->use(planner->plan());
       updates.emplace(inner, gradients->plan(), parameters.tensors, gradients->flat());
     }
+    changes.expect(parameters.tensors);
     follow_loss_scale();
   }
 
@@ -184,6 +186,15 @@ struct DistributedOptimizer::Impl {
     parts = std::make_unique<DividedOptimizer>(inner, *gradients->device(), gradients->plan(),
                                                parameters.tensors, gradients->flat(), former.get());
     follow_loss_scale();
+  }
+
+  // The second rank of a node says it, because the documentation lets one of them change parameters.
+  void warn_of_changes() {
+    if (!divided || sharing->node_rank() != 1 || !changes.are_repeated(parameters.tensors)) return;
+    log_warning(
+        "the program changes parameters between steps, and the ranks of a node share them: what depends on the "
+        "old value, such as mul_ and add_, is done once for each rank. Let one rank do it (distributed_optimizer.h), "
+        "or set DistributedOptimizerOptions::shard to off");
   }
 
   // Ranks that begin with different parameters are refused in the first step. They do not share them before.
@@ -313,6 +324,7 @@ struct DistributedOptimizer::Impl {
   // update. Each returns whether the parameters were updated.
   void step() {
     untrained->refuse_gradients();
+    warn_of_changes();
     skipped.reset();
     overflowed = false;
     if (joins_gradients()) {
@@ -372,6 +384,7 @@ struct DistributedOptimizer::Impl {
   void end_step() {
     if (parts != nullptr) parts->update_others();
     if (updates) updates->update_others();
+    changes.expect(parameters.tensors);
     if (scaler) scaler->stepped();
   }
 
@@ -548,11 +561,12 @@ struct DistributedOptimizer::Impl {
   std::optional<BucketOptimizer> updates;
   bool has_parts = false;                   // On GPUs, each rank has its part of the state.
   std::unique_ptr<DividedOptimizer> parts;  // Then in the place of `updates`.
-  NodeSharing* sharing =
-      nullptr;                // Set if the ranks of a node share parameters, or will after the first step.
-  bool divided = false;       // They do.
-  bool fuses = false;         // step() reduces and updates a bucket with one kernel.
-  std::string why_not;        // They do not share.
+  // Set if the ranks of a node share parameters, or will after the first step.
+  NodeSharing* sharing = nullptr;
+  bool divided = false;  // They do.
+  bool fuses = false;    // step() reduces and updates a bucket with one kernel.
+  std::string why_not;   // They do not share.
+  ChangesByHand changes;
   bool synchronized = false;  // Gradients are reduced and have not been used by a step.
   std::optional<NonFiniteGradient> skipped;
   std::optional<LossScaler> scaler;

@@ -47,6 +47,8 @@ void check(const RunOptions& options) {
   if (options.total_steps < 0) refuse("total_steps", options.total_steps, "it counts steps");
   if (options.keep < 1) refuse("keep", options.keep, "keep at least 1 checkpoint");
   if (options.log_every < 1) refuse("log_every", options.log_every, "1 writes a line for each step");
+  if (!(options.model_flops >= 0)) refuse("model_flops", options.model_flops, "it counts operations");
+  if (!(options.peak_tflops >= 0)) refuse("peak_tflops", options.peak_tflops, "it is a rate");
   if (options.patience < 0) refuse("patience", options.patience, "0 never ends the training");
   if (!options.config.empty() && !try_parse_json(options.config).is_object())
     refuse("config", options.config, "it must be a JSON object");
@@ -123,7 +125,9 @@ Run::Parts::Parts(Session& the_session, RunOptions the_options)
                 options.config.empty() ? "{}" : options.config,
                 "lower the learning rate, or set DistributedOptimizerOptions::clip_norm",
                 options.tensorboard,
-                options.prometheus};
+                options.prometheus,
+                options.model_flops,
+                options.peak_tflops};
   });
   auto& internals = session.internals();
   if (internals.recorded() != std::filesystem::absolute(of_state.run_dir)) {
@@ -214,6 +218,7 @@ void Run::Parts::begin() {
 
 // From now on, events belong to the next step.
 void Run::Parts::mark_step() {
+  if (sampler == nullptr || samples + samples_per_step() <= sampler->dataset_size()) state->watch_operators();
   session.set_step(state->position.step);
   step_began_ns = now_ns();
 }

@@ -1,5 +1,6 @@
 #include "farandole/train/run/run_state.h"
 
+#include <ATen/Context.h>
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -17,6 +18,8 @@
 #include "farandole/launch/process/memory.h"
 #include "farandole/timeline/counters/counters.h"
 #include "farandole/train/distributed_optimizer.h"
+#include "farandole/train/run/device_peak.h"
+#include "farandole/train/run/gpu_memory.h"
 #include "farandole/train/session_internals.h"
 
 namespace farandole {
@@ -129,11 +132,69 @@ RunFacts RunState::facts() const {
 }
 
 void RunState::started(RunDirectory& directory, RunFacts facts) {
+  directory_ = &directory;
   if (const auto lost = directory.started(std::move(facts), position.step))
     record_loss(session_.timeline(), *lost);
 }
 
+void RunState::watch_operators() {
+  if (directory_ == nullptr || (std::exchange(watched_, true) && operators_ == nullptr)) return;
+  operators_.reset();  // Only one can count.
+  operators_ = std::make_unique<FlopCounter>();
+}
+
+void RunState::operators_done() {
+  const auto operators = std::exchange(operators_, nullptr);
+  if (operators == nullptr) return;
+  const auto& gpu = session_.internals().gpu;
+  directory_->add([&](RunFacts& facts) {
+    if (options_.model_flops > 0) {
+      facts.model_flops = options_.model_flops;
+      facts.model_flops_from = "given by the program";
+    } else if (const double flops = operators->flops() * session_.size(); flops > 0) {
+      facts.model_flops = flops;
+      facts.model_flops_from = fmt::format("counted from LibTorch's operators in step {}", position.step);
+    }
+    if (options_.peak_tflops > 0) {
+      facts.peak_tflops = options_.peak_tflops;
+      facts.peak_from = "given";
+      return;
+    }
+    if (!gpu) return;
+    const auto name = gpu->runtime->describe(gpu->device).name;
+    const bool tf32 = at::globalContext().float32Precision(at::Float32Backend::CUDA, at::Float32Op::MATMUL) ==
+                      at::Float32Precision::TF32;
+    facts.peak_tflops = device_peak_tflops(name, operators->type(), tf32);
+    const bool rounded = operators->type() == c10::ScalarType::Float && tf32;
+    if (facts.peak_tflops)
+      facts.peak_from = fmt::format("{}, {}", name, rounded ? "TF32" : c10::toString(operators->type()));
+  });
+}
+
+void RunState::tell_memory(RunFacts& facts) const {
+  auto& internals = session_.internals();
+  if (!internals.gpu) return;
+  std::size_t gradients = 0;
+  for (const auto* const optimizer : internals.optimizers) gradients += optimizer->gradient_bytes();
+  facts.gpu_memory_by_owner_mib = gpu_memory_by_owner_mib(internals.gpu->device, tracked_, gradients);
+}
+
+std::optional<ModelRate> RunState::rate_of(double step_s) const {
+  if (directory_ == nullptr || !directory_->facts()) return std::nullopt;
+  return model_rate(*directory_->facts(), step_s);
+}
+
+std::optional<ModelRate> RunState::whole_rate() const {
+  return lines_steps_ > 0 ? rate_of(lines_s_ / static_cast<double>(lines_steps_)) : std::nullopt;
+}
+
+std::string RunState::describe_rate() const {
+  const auto rate = whole_rate();
+  return rate ? fmt::format("{} ({})", rate->text(), describe_model_flops(*directory_->facts())) : "";
+}
+
 void RunState::count_step(const std::vector<std::pair<std::string, torch::Tensor>>& values, bool trained) {
+  operators_done();
   ++steps_;
   if (!trained) return;
   ++trained_steps_;
@@ -182,9 +243,17 @@ void RunState::report(bool last, double lr, double samples_per_step) {
 }
 
 void RunState::write_line(const std::vector<double>& means, double lr, double samples_per_step) {
-  const double step_s = seconds_since(reported_ns_) / static_cast<double>(steps_);
-  samples_per_s_ = samples_per_step / step_s;
-  MetricsLog::Training line{position.step, position.epoch, {}, lr, samples_per_s_, step_s * 1e3};
+  const double line_s = seconds_since(reported_ns_);
+  if (step_s_ > 0) {
+    // In the first step, activations did not share the memory with the optimizer's state yet.
+    if (lines_steps_ == 0 && directory_ != nullptr && session_.internals().gpu)
+      directory_->add([this](RunFacts& facts) { tell_memory(facts); });
+    lines_s_ += line_s;
+    lines_steps_ += steps_;
+  }
+  step_s_ = line_s / static_cast<double>(steps_);
+  samples_per_s_ = samples_per_step / step_s_;
+  MetricsLog::Training line{position.step, position.epoch, {}, lr, samples_per_s_, step_s_ * 1e3};
   for (std::size_t k = 0; k < sums_.size(); ++k) line.values.emplace_back(sums_[k].first, means[k]);
   log_->write(line);
 }
@@ -249,6 +318,14 @@ void RunState::close() {
   if (tensorboard_) tensorboard_->publish();
   if (checkpoints_->saved_step() < position.step || saved_epoch_ < position.epoch) save();
   checkpoints_->wait();
+  if (directory_ == nullptr) return;
+  directory_->add([this](RunFacts& facts) {
+    tell_memory(facts);
+    if (const auto rate = whole_rate()) {
+      facts.tflops = rate->tflops;
+      facts.mfu = rate->mfu;
+    }
+  });
 }
 
 bool RunState::any_rank_asks_to_stop() {

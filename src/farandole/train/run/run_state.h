@@ -14,11 +14,13 @@
 #include <utility>
 #include <vector>
 
+#include "farandole/base/run/model_rate.h"
 #include "farandole/checkpoint/snapshot.h"
 #include "farandole/job/run/metrics_log.h"
 #include "farandole/job/run/resource_usage.h"
 #include "farandole/job/run/run_directory.h"
 #include "farandole/train/run/checkpoint_schedule.h"
+#include "farandole/train/run/flop_counter.h"
 #include "farandole/train/run/prometheus_textfile.h"
 #include "farandole/train/run/run_checkpoints.h"
 #include "farandole/train/run/tensorboard_writer.h"
@@ -38,6 +40,8 @@ struct RunStateOptions {
   std::string loss_remedy;             // What to do about a loss that is not finite.
   bool tensorboard = false;            // Event files in RUN/tensorboard.
   std::filesystem::path prometheus{};  // Folder of the node exporter's textfiles; empty: none.
+  double model_flops = 0;              // Of a step of all ranks, if the program knows them; 0: counted.
+  double peak_tflops = 0;              // Of a device; 0: from the table of known cards.
 };
 
 class RunState {
@@ -63,9 +67,19 @@ class RunState {
   void begin();
   // What run.json says of this run; `program`, `global_batch` and `total_steps` are missing.
   RunFacts facts() const;
-  // Writes run.json on rank 0, and records what the start before this one has lost.
+  // Writes run.json on rank 0, and records what the start before this one has lost. `directory` must
+  // outlive this object.
   void started(RunDirectory& directory, RunFacts facts);
 
+  // Begins to count the model's operations on rank 0, or begins again, until they are known. Call it before a
+  // step that has as many samples as most have. It ends with operators_done() or count_step(). Then run.json
+  // has them. The memory of the GPU by owner gets there with the second line of metrics, and at the end.
+  void watch_operators();
+  void operators_done();
+  // Of the last two lines of metrics; on rank 0 only, if it is known.
+  std::optional<ModelRate> rate() const { return rate_of(step_s_); }
+  // "12 TFLOP/s, MFU 3 % (2 TFLOP a step, counted …)"; empty if nothing is known, and but on rank 0.
+  std::string describe_rate() const;
   // Adds this rank's values of a step to the next line of metrics. `trained` is false if it changed nothing.
   void count_step(const std::vector<std::pair<std::string, torch::Tensor>>& values, bool trained);
   // If a line is due, all ranks get the means over ranks and steps, and rank 0 writes it.
@@ -107,6 +121,9 @@ class RunState {
   void write_line(const std::vector<double>& means, double lr, double samples_per_step);
   void open_metric_files();
   void update_prometheus(double step_s);
+  std::optional<ModelRate> rate_of(double step_s) const;
+  std::optional<ModelRate> whole_rate() const;
+  void tell_memory(RunFacts& facts) const;
   bool leads() const { return session_.rank() == 0; }
 
   Session& session_;
@@ -126,6 +143,13 @@ class RunState {
   std::unique_ptr<PrometheusTextfile> prometheus_;
 
   // On rank 0 only.
+  RunDirectory* directory_ = nullptr;
+  std::unique_ptr<FlopCounter> operators_;
+  bool watched_ = false;
+  double step_s_ = 0;  // Between the last two lines of metrics; 0: unknown.
+  // Of all lines of metrics but the first, whose step is slower than others.
+  double lines_s_ = 0;
+  std::int64_t lines_steps_ = 0;
   double best_score_ = score_unknown;
   std::int64_t best_step_ = 0;
   double score_ = score_unknown;  // at `scored_step_`

@@ -137,6 +137,23 @@ TEST(ActivityReader, KnowsCopiesSetsAndSynchronisation) {
                                    "GPU synchronisation|wait|wait for a stream|5 forward|5300|5400"));
 }
 
+TEST(ActivityReader, WorkCarriesItsBytesAndHowLongItWasQueued) {
+  Recording recording;
+  auto copy = zeroed<CUpti_ActivityMemcpy6>(CUPTI_ACTIVITY_KIND_MEMCPY);
+  copy.start = 5000, copy.end = 5100, copy.correlationId = 4, copy.bytes = 4096;
+  recording.read(call(4, 4900));
+  recording.read(copy);
+  recording.read(kernel(7, 6000, "gemm"));  // its launch never arrives
+  recording.reader.finish();
+  const RecorderFile file(recording.options().file);
+  const auto records = file.records(0);
+  ASSERT_EQ(records.size(), 2u);
+  EXPECT_EQ(records[0].queued_ns(), 100u);
+  EXPECT_EQ(records[0].mpi_call().bytes, 4096u);
+  EXPECT_EQ(records[1].queued_ns(), 0u);
+  EXPECT_EQ(records[1].mpi_call().bytes, std::nullopt);
+}
+
 // Both the kernel's record and that of its launch may come first.
 TEST(ActivityReader, KernelsOfNcclCarryTheBucketThatLaunchedThem) {
   Recording recording;

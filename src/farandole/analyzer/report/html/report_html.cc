@@ -224,7 +224,8 @@ class RunPage {
               (metrics_.collectives.empty() ? "" : table_of(collective_table(run_), 100)) +
               (metrics_.mpi_calls.empty() ? "" : table_of(mpi_call_table(run_), 100)));
     if (has_gpu_part(run_))
-      text += section("GPU", metrics_.no_gpu, metrics_.no_gpu.empty() ? html::gpu_chart(metrics_) : " ");
+      text += section("GPU", metrics_.no_gpu.empty() ? gpu_text() : metrics_.no_gpu,
+                      metrics_.no_gpu.empty() ? html::gpu_chart(metrics_) + gpu_tables() : " ");
     text += section("Resources", run_.resources.text(),
                     run_.resources.ranks.empty() ? "" : table_of(resource_table(run_)));
     text += section("Critical path", "The chain of work across ranks that determines the run time.", path());
@@ -275,6 +276,8 @@ class RunPage {
                              : std::string()));
     else if (metrics_.steps_per_s.value)
       text += card("throughput", with_thousands(*metrics_.steps_per_s.value, 1), "steps/s");
+    if (const auto rate = model_rate_of(run_))
+      text += card("model", rate->text(), describe_model_flops(run_.facts));
     text += training_cards();
     text += card("parallel efficiency", metrics_.parallel_efficiency, metrics_.parallel_ci95);
     if (metrics_.size() > 1) text += card("communication overlap", metrics_.overlap, metrics_.overlap_ci95);
@@ -323,6 +326,17 @@ class RunPage {
     return std::string("As the program logged it.") +
            (joined ? " Lines are means, and bands show the lowest and the highest value." : "") +
            (events.empty() ? "" : " Not finite: " + events + ".");
+  }
+
+  std::string gpu_text() const {
+    const auto idle = idle_text(metrics_);
+    return "In percent of the window" + (idle.empty() ? "." : "; " + idle + ".");
+  }
+
+  std::string gpu_tables() const {
+    constexpr std::size_t most_kernels = 25;
+    return (metrics_.kernels.empty() ? "" : table_of(kernel_table(run_), most_kernels)) +
+           (metrics_.copies.empty() ? "" : table_of(copy_table(run_)));
   }
 
   // What a run of this kind could have, and why it does not.

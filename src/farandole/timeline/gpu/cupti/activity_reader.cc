@@ -82,15 +82,19 @@ TrackId ActivityReader::stream(std::uint32_t device, std::uint32_t number) {
 
 void ActivityReader::record(const Work& work, std::int64_t launch_ns) {
   timeline_.span_on(work.track, work.category, name_of_work(work, launch_ns), history_.place_at(launch_ns),
-                    work.start_ns, work.end_ns);
+                    work.start_ns, work.end_ns, launch_ns, work.bytes);
 }
 
 template <class Record>
-void ActivityReader::work(const Record& record_of_gpu, Category category, std::string_view label) {
+void ActivityReader::work(const Record& record_of_gpu, Category category, std::string_view label,
+                          std::uint64_t bytes) {
   if (record_of_gpu.end == 0) return;  // the device could not measure the time, or it has not ended
-  const Work work{category, name(label), stream(record_of_gpu.deviceId, record_of_gpu.streamId),
+  const Work work{category,
+                  name(label),
+                  stream(record_of_gpu.deviceId, record_of_gpu.streamId),
                   static_cast<std::int64_t>(record_of_gpu.start),
-                  static_cast<std::int64_t>(record_of_gpu.end)};
+                  static_cast<std::int64_t>(record_of_gpu.end),
+                  bytes};
   const auto launch = launches_.find(record_of_gpu.correlationId);
   // Kept, because one launch of a graph has several pieces of work.
   if (launch != launches_.end()) return record(work, launch->second);
@@ -121,15 +125,16 @@ void ActivityReader::read(const CUpti_Activity& activity) {
     }
     case CUPTI_ACTIVITY_KIND_MEMCPY: {
       const auto& copy = reinterpret_cast<const CUpti_ActivityMemcpy6&>(activity);
-      return work(copy, Category::gpu_memcpy, copy_name(copy.copyKind));
+      return work(copy, Category::gpu_memcpy, copy_name(copy.copyKind), copy.bytes);
     }
     case CUPTI_ACTIVITY_KIND_MEMCPY2: {
       const auto& copy = reinterpret_cast<const CUpti_ActivityMemcpyPtoP4&>(activity);
-      return work(copy, Category::gpu_memcpy, copy_name(copy.copyKind));
+      return work(copy, Category::gpu_memcpy, copy_name(copy.copyKind), copy.bytes);
     }
-    case CUPTI_ACTIVITY_KIND_MEMSET:
-      return work(reinterpret_cast<const CUpti_ActivityMemset4&>(activity), Category::gpu_memcpy,
-                  "set memory");
+    case CUPTI_ACTIVITY_KIND_MEMSET: {
+      const auto& set = reinterpret_cast<const CUpti_ActivityMemset4&>(activity);
+      return work(set, Category::gpu_memcpy, "set memory", set.bytes);
+    }
     case CUPTI_ACTIVITY_KIND_RUNTIME:
     case CUPTI_ACTIVITY_KIND_DRIVER: {
       const auto& call = reinterpret_cast<const CUpti_ActivityAPI&>(activity);

@@ -76,11 +76,12 @@ class ActivityReader {
     NameId name;
     TrackId track;
     std::int64_t start_ns, end_ns;
+    std::uint64_t bytes = 0;  // of a copy
   };
   static constexpr std::size_t most_waiting = 1 << 18;
 
   template <class Record>
-  void work(const Record& record, Category category, std::string_view name);
+  void work(const Record& record, Category category, std::string_view name, std::uint64_t bytes = 0);
   void annotation(const CUpti_ActivityMarker2& marker);
   void launched(std::uint32_t correlation, std::int64_t at_ns);
   void record(const Work& work, std::int64_t launch_ns);

@@ -1,4 +1,4 @@
-#include "farandole/estimator/model_file.h"
+#include "farandole/estimator/models/model_file.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -244,10 +244,9 @@ std::optional<ModelFileKind> kind_of_pickle(const Pickle& pickle) {
 std::optional<ModelFileKind> kind_of_archive(const PartlyRead& file) {
   const ZipArchive zip(file);
   if (zip.has("constants.pkl") || zip.has("code/")) return std::nullopt;  // TorchScript, which is damaged.
-  if (zip.has("archive_format") || zip.has("models/") || zip.has("serialized_exported_program.json"))
-    return ModelFileKind{
-        "an archive of torch.export, whose graph is fixed either for training or for evaluation",
-        "save the model itself in Python with"};
+  if (zip.has("serialized_exported_program.json"))
+    return ModelFileKind{"an archive of torch.export of PyTorch 2.7 or older",
+                         "export the model with PyTorch 2.11, or save it with"};
   const auto pickle = zip.read("data.pkl");
   return pickle ? kind_of_pickle(scan_pickle(*pickle, 0)) : std::nullopt;
 }
@@ -288,6 +287,18 @@ std::optional<ModelFileKind> kind_of_model_file(const fs::path& path) {
       std::string_view("\x12\x1a\x22\x3a").find(start[2]) != std::string_view::npos)
     return ModelFileKind{"an ONNX file", "save the model from which it was made in PyTorch with"};
   return std::nullopt;
+}
+
+bool is_exported_archive(const fs::path& path) {
+  const PartlyRead file(path);
+  const auto start = file.at(0, 512);
+  if (!start.starts_with("PK\3\4")) return false;
+  constexpr std::size_t name_at = 30, name_bytes_at = 26;
+  const auto first = std::string_view(start).substr(std::min(name_at, start.size()),
+                                                    number_at<std::uint16_t>(start, name_bytes_at));
+  const ZipArchive zip(file);
+  return first.find("/data/weights/") != first.npos || first.find("/data/constants/") != first.npos ||
+         (zip.has("archive_format") && zip.has("models/"));
 }
 
 void refuse_other_models(const fs::path& file, const char* what) {

@@ -1,0 +1,144 @@
+#include "farandole/estimator/exported/program.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <map>
+
+#include "farandole/base/error.h"
+#include "farandole/base/text/json.h"
+
+namespace farandole {
+namespace {
+
+using Names = std::map<std::string, const ExportedInput*>;
+
+ExportedInput parse_input(const Json& spec, const Json& tensors) {
+  using Kind = ExportedInput::Kind;
+  const auto [kind, value] = member_of_union(spec);
+  const auto name = [&] { return value.at("arg").at("name").get<std::string>(); };
+  if (kind == "parameter") return {Kind::parameter, name(), value.at("parameter_name").get<std::string>()};
+  if (kind == "buffer")
+    return {Kind::buffer, name(), value.at("buffer_name").get<std::string>(),
+            value.at("persistent").get<bool>()};
+  if (kind == "tensor_constant")
+    return {Kind::constant, name(), value.at("tensor_constant_name").get<std::string>(), false};
+  if (kind == "user_input") {
+    const auto argument = parse_exported_argument(value.at("arg"));
+    if (argument.kind.starts_with("as_sym"))
+      throw UserError(
+          "forward takes a number; let it take tensors only, and a number as an attribute of the module");
+    ExportedInput input{argument.kind == "as_tensor" ? Kind::user : Kind::none,
+                        argument.name() == nullptr ? "" : *argument.name()};
+    if (input.kind == Kind::user) input.meta = exported_tensor_meta(tensors.at(input.name));
+    return input;
+  }
+  if (kind == "constant_input") return {Kind::none, value.at("name").get<std::string>()};
+  throw UserError(fmt::format("the program has an input of kind {}, which this library does not run", kind));
+}
+
+std::string parse_output(const Json& spec) {
+  const auto [kind, value] = member_of_union(spec);
+  if (kind == "user_output") return "";
+  if (kind == "buffer_mutation") return value.at("buffer_name").get<std::string>();
+  throw UserError(fmt::format("the program has an output of kind {}, which this library does not run", kind));
+}
+
+const ExportedArgument* input_of(const ExportedNode& node, std::string_view name) {
+  const auto found = std::ranges::find(node.inputs, name, &ExportedNode::Input::name);
+  return found == node.inputs.end() ? nullptr : &found->value;
+}
+
+bool is_number(const ExportedArgument* argument, double number) {
+  if (argument == nullptr) return false;
+  if (const auto* const real = std::get_if<double>(&argument->value)) return *real == number;
+  const auto* const whole = std::get_if<std::int64_t>(&argument->value);
+  return whole != nullptr && static_cast<double>(*whole) == number;
+}
+
+// Whether the argument is the program's own buffer, which an operator changes in place. The graphs of no_grad
+// and the like have other names for the values that they take, so this knows only those of the whole graph.
+bool changes_buffer(const ExportedNode& node, const Names& inputs) {
+  const auto overload = node.target.rfind('.');
+  if (overload == node.target.npos || overload == 0 || node.target[overload - 1] != '_' ||
+      node.inputs.empty())
+    return false;
+  const auto* const name = node.inputs.front().value.name();
+  const auto found = name == nullptr ? inputs.end() : inputs.find(*name);
+  return found != inputs.end() && found->second->kind == ExportedInput::Kind::buffer;
+}
+
+// Dropout, batch normalization and recurrent layers have an argument that says whether they train. Without
+// dropout, or without running statistics, they do the same in both modes.
+void find_mode(const ExportedGraph& graph, const Names& inputs, ExportedProgram& program) {
+  for (const auto& node : graph.nodes) {
+    const ExportedArgument* trains = nullptr;
+    for (const auto* const name : {"train", "training", "use_input_stats"})
+      if (const auto* const argument = input_of(node, name)) trains = argument;
+    const auto* const drops =
+        input_of(node, "dropout") != nullptr ? input_of(node, "dropout") : input_of(node, "p");
+    const auto* const mean = input_of(node, "running_mean");
+    const bool is_trained =
+        trains != nullptr && std::holds_alternative<bool>(trains->value) && std::get<bool>(trains->value);
+    const bool is_neutral =
+        trains == nullptr || is_number(drops, 0) || (mean != nullptr && mean->name() == nullptr);
+    const auto* const attention = input_of(node, "dropout_p");
+    const bool drops_attention = attention != nullptr && !is_number(attention, 0);
+    const bool is_layer = !is_neutral || drops_attention;
+    if (is_layer || changes_buffer(node, inputs)) {
+      ++(is_trained || is_neutral ? program.training_operators : program.evaluation_operators);
+      const auto name = node.target.substr(std::string_view("torch.ops.").size());
+      if (is_layer || program.mode_operator.empty()) program.mode_operator = name.substr(0, name.rfind('.'));
+    }
+    for (const auto& input : node.inputs)
+      if (const auto* const inner = std::get_if<std::shared_ptr<const ExportedGraph>>(&input.value.value))
+        find_mode(**inner, inputs, program);
+  }
+}
+
+}  // namespace
+
+std::vector<const ExportedInput*> ExportedProgram::user_inputs() const {
+  std::vector<const ExportedInput*> users;
+  for (const auto& input : inputs)
+    if (input.kind == ExportedInput::Kind::user) users.push_back(&input);
+  return users;
+}
+
+std::size_t ExportedProgram::user_outputs() const {
+  return static_cast<std::size_t>(std::ranges::count(buffers_of_outputs, std::string()));
+}
+
+ExportedProgram parse_exported_program(const std::string& name, std::string document) {
+  constexpr std::int64_t schema = 8;
+  const auto json = parse_json(document);
+  if (const auto major = exported_integer(json.at("schema_version").at("major")); major != schema)
+    throw UserError(
+        fmt::format("the program has version {} of torch.export's schema, and this library reads version {}; "
+                    "export it with PyTorch 2.11",
+                    major, schema));
+  ExportedProgram program;
+  program.name = name;
+  program.torch_version = json.value("torch_version", "");
+  const auto& module = json.at("graph_module");
+  const auto& graph = module.at("graph");
+  program.graph = parse_exported_graph(graph);
+  for (const auto& spec : module.at("signature").at("input_specs"))
+    program.inputs.push_back(parse_input(spec, graph.at("tensor_values")));
+  for (const auto& spec : module.at("signature").at("output_specs"))
+    program.buffers_of_outputs.push_back(parse_output(spec));
+  if (program.inputs.size() != program.graph.inputs.size() ||
+      program.buffers_of_outputs.size() != program.graph.outputs.size())
+    throw std::runtime_error("the signature has other inputs or outputs than the graph");
+  for (std::size_t i = 0; i < program.buffers_of_outputs.size(); ++i)
+    if (const auto* const output = program.graph.outputs[i].name();
+        output != nullptr && program.buffers_of_outputs[i].empty())
+      if (const auto& tensors = graph.at("tensor_values"); tensors.contains(*output))
+        program.outputs.push_back(exported_tensor_meta(tensors.at(*output)));
+  Names names;
+  for (const auto& input : program.inputs) names[input.name] = &input;
+  find_mode(program.graph, names, program);
+  program.document = std::move(document);
+  return program;
+}
+
+}  // namespace farandole
