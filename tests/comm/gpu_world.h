@@ -22,6 +22,7 @@
 
 #include "farandole/base/files/file_bytes.h"
 #include "farandole/base/process/process_state.h"
+#include "farandole/comm/gpu/device_communicator.h"
 #include "farandole/comm/gpu/gpu_runtime.h"
 
 namespace farandole {
@@ -148,6 +149,35 @@ void expect_that_others_name_a_lost_rank() {
         testing::AllOf(testing::HasSubstr("rank 11 (pid "), testing::HasSubstr("was lost, killed by SIGKILL"),
                        testing::HasSubstr("while this rank waited in "), testing::HasSubstr("'bucket 7'")));
   }
+}
+
+// A sum of which each rank gets its part, and a small reduction, as one collective.
+template <class Pipeline>
+void expect_that_arrays_are_reduced_together() {
+  expect_all_succeed(run_gpu_ranks(3, [](GpuRank& rank) {
+    constexpr std::size_t part = 5000, count = 3 * part, bytes = 4 * count + 8;
+    Pipeline gpu(rank);
+    const auto host = gpu.runtime->allocate_pinned(bytes), device = gpu.comm.allocate(bytes);
+    auto* const values = reinterpret_cast<float*>(host.get());
+    auto* const least = reinterpret_cast<std::int64_t*>(host.get() + 4 * count);
+    for (std::size_t i = 0; i < count; ++i)
+      values[i] = static_cast<float>(static_cast<int>(i % 100) + rank.rank);
+    *least = 7 - rank.rank;
+    auto* const stream = gpu.work.handle();
+    gpu.runtime->copy(device.get(), host.get(), bytes, stream);
+    gpu.comm.reduce(
+        "together",
+        std::array{DeviceReduction{device.get(), count, DType::float32, ReduceOp::average, 0.5, true},
+                   DeviceReduction{device.get() + 4 * count, 1, DType::int64, ReduceOp::min}},
+        stream);
+    gpu.runtime->copy(host.get(), device.get(), bytes, stream);
+    gpu.done.record(stream);
+    gpu.comm.await(gpu.done);
+    EXPECT_EQ(*least, 5);
+    for (std::size_t i = part * static_cast<std::size_t>(rank.rank);
+         i < part * static_cast<std::size_t>(rank.rank + 1); ++i)
+      ASSERT_FLOAT_EQ(values[i], 0.5F * static_cast<float>(i % 100 + 1)) << i;
+  }));
 }
 
 }  // namespace farandole

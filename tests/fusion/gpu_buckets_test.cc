@@ -20,7 +20,14 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-enum class Gpus { one_each, shared };
+// Divided: each rank gets its part of the sums.
+enum class Gpus { one_each, shared, one_each_divided, shared_divided };
+bool are_shared(Gpus gpus) {
+  return gpus == Gpus::shared || gpus == Gpus::shared_divided;
+}
+bool divide(Gpus gpus) {
+  return gpus == Gpus::one_each_divided || gpus == Gpus::shared_divided;
+}
 
 // A rank whose backward runs on two streams. A gradient is copied on one of them into its bucket, or into
 // other memory of the device, from which the reducer packs it.
@@ -31,10 +38,14 @@ struct DeviceRank {
         updated(runtime),
         device(make_gpu_buckets(
             rank.bootstrap,
-            {runtime, gpus == Gpus::shared ? 0 : rank.rank, [this] { return current; }, gpus == Gpus::shared},
+            {runtime, are_shared(gpus) ? 0 : rank.rank, [this] { return current; }, are_shared(gpus)},
             {.registry = &calls}, FindNonfinite::yes)),
-        reducer(*device, plan(tensors), ReduceOp::average, timeline, std::move(stop_requested)) {
+        divided(divide(gpus)),
+        reducer(*device, plan(tensors), ReduceOp::average, timeline, std::move(stop_requested),
+                divided ? Divided::yes : Divided::no) {
     use_stream(0);
+    one = runtime->allocate_pinned(sizeof(double));
+    *reinterpret_cast<double*>(one.get()) = 1;
     for (std::size_t i = 0; i < tensors; ++i) {
       const auto bytes = spec(i).bytes();
       for (auto& set : computed) set.push_back(runtime->allocate_pinned(bytes));
@@ -89,6 +100,8 @@ struct DeviceRank {
   // What an update sees: the gradients, and whether it is left out.
   struct Seen {
     std::vector<Buffer> gradients, left_out;  // by tensor; by bucket
+    std::vector<Buffer> gathered;             // by tensor, if they were divided
+    Buffer sum;
     std::vector<bool> present;
   };
   // Runs on stream 0 whatever the device has come to.
@@ -100,7 +113,16 @@ struct DeviceRank {
       for (const auto& slot : reducer.plan().buckets[b].slots)
         seen.gradients[slot.tensor] = copied(reducer.data(slot.tensor), spec(slot.tensor).bytes());
       seen.left_out.push_back(copied(reducer.found_nonfinite(b), sizeof(float)));
+      if (divided) change_and_gather(seen, b);
     });
+    if (divided) {
+      device->hold();
+      for (std::size_t i = 0; i < seen.gradients.size(); ++i)
+        seen.gathered.push_back(copied(reducer.data(i), spec(i).bytes()));
+      runtime->copy(device->number(), one.get(), sizeof(double), current);
+      device->sum_over_ranks("ones");
+      seen.sum = copied(device->number(), sizeof(double));
+    }
     for (std::size_t i = 0; i < seen.gradients.size(); ++i) seen.present.push_back(reducer.present(i));
     return seen;
   }
@@ -111,9 +133,43 @@ struct DeviceRank {
     while (!end.reached()) std::this_thread::yield();
   }
 
+  // As an update does, with the numbers that are there.
+  void change_and_gather(const Seen& seen, std::size_t bucket) {
+    for (const auto& slot : reducer.plan().buckets[bucket].slots) {
+      const auto [first, last] = own_part(bucket, slot);
+      const auto element = size_of(spec(slot.tensor).dtype);
+      if (first < last)
+        runtime->copy(reducer.data(slot.tensor) + first * element,
+                      seen.gradients[slot.tensor].get() + first * element, (last - first) * element, current);
+    }
+    const auto& its = reducer.plan().buckets[bucket];
+    const auto element = size_of(its.dtype);
+    device->gather("parameters of bucket", reducer.data(its.slots.front().tensor),
+                   device->part_of(its.payload, element) * element);
+  }
+  // Elements of the tensor.
+  std::pair<std::size_t, std::size_t> own_part(std::size_t bucket, const BucketSlot& slot) const {
+    const auto [first, last] = reducer.own_part(bucket);
+    const auto inside = [&](std::size_t i) {
+      return std::clamp(i, slot.offset, slot.offset + slot.count) - slot.offset;
+    };
+    return {inside(first), inside(last)};
+  }
+
   bool has_all(const Seen& seen, std::size_t tensor, double value) const {
-    const auto* const at = seen.gradients[tensor].get();
-    for (std::size_t i = 0; i < spec(tensor).count(); ++i) {
+    for (std::size_t b = 0; b < reducer.plan().buckets.size(); ++b)
+      for (const auto& slot : reducer.plan().buckets[b].slots) {
+        if (slot.tensor != tensor) continue;
+        const auto [first, last] = own_part(b, slot);
+        if (!has_all(seen.gradients[tensor], first, last, tensor, value)) return false;
+      }
+    return !divided || (*reinterpret_cast<const double*>(seen.sum.get()) == device->size() &&
+                        has_all(seen.gathered[tensor], 0, spec(tensor).count(), tensor, value));
+  }
+  bool has_all(const Buffer& gradient, std::size_t first, std::size_t last, std::size_t tensor,
+               double value) const {
+    const auto* const at = gradient.get();
+    for (std::size_t i = first; i < last; ++i) {
       float single = 0;
       double whole = 0;
       if (spec(tensor).dtype == DType::float32) {
@@ -147,7 +203,9 @@ struct DeviceRank {
   std::vector<Buffer> computed[2], elsewhere;  // of the host, by turn; of the device
   Timeline timeline;
   std::unique_ptr<BucketDevice> device;
+  const bool divided;
   DeviceReducer reducer;
+  Buffer one;  // the number, in memory of the host
 };
 
 using Where = DeviceRank::Where;
@@ -204,19 +262,26 @@ void train(GpuRank& rank, Gpus gpus, unsigned seed, std::size_t tensors, int ste
 class GpuBuckets : public testing::TestWithParam<Gpus> {
  public:
   static std::string name(const testing::TestParamInfo<Gpus>& way) {
-    return way.param == Gpus::shared ? "shared" : "one_each";
+    return std::string(are_shared(way.param) ? "shared" : "one_each") + (divide(way.param) ? "_divided" : "");
   }
 };
 class GpuBucketsMutations : public GpuBuckets {};
+class GpuBucketsCosts : public GpuBuckets {};  // without those of gathering
 
-const auto both_ways = testing::Values(Gpus::one_each, Gpus::shared);
-INSTANTIATE_TEST_SUITE_P(Gpus, GpuBuckets, both_ways, GpuBuckets::name);
-INSTANTIATE_TEST_SUITE_P(Gpus, GpuBucketsMutations, both_ways, GpuBuckets::name);
+const auto all_ways =
+    testing::Values(Gpus::one_each, Gpus::shared, Gpus::one_each_divided, Gpus::shared_divided);
+INSTANTIATE_TEST_SUITE_P(Gpus, GpuBuckets, all_ways, GpuBuckets::name);
+INSTANTIATE_TEST_SUITE_P(Gpus, GpuBucketsCosts, testing::Values(Gpus::one_each, Gpus::shared),
+                         GpuBuckets::name);
+// A single rank copies nothing when it gathers through CUDA IPC.
+INSTANTIATE_TEST_SUITE_P(Gpus, GpuBucketsMutations,
+                         testing::Values(Gpus::one_each, Gpus::shared, Gpus::one_each_divided),
+                         GpuBuckets::name);
 
 TEST_P(GpuBuckets, RandomOrdersStreamsAndAbsentGradients) {
   const auto first = seed(11);
   for (const int ranks : {1, 2, 4}) {
-    if (real_gpus() > 0 && ranks > real_gpus() && GetParam() == Gpus::one_each) break;
+    if (real_gpus() > 0 && ranks > real_gpus() && !are_shared(GetParam())) break;
     expect_all_succeed(run_gpu_ranks(ranks, [&](GpuRank& rank) {
       SCOPED_TRACE(testing::Message() << "seed " << first);
       train(rank, GetParam(), first, 23, 7);
@@ -243,7 +308,9 @@ TEST_P(GpuBuckets, AStepIsQueuedWhileTheDeviceStandsStill) {
     own.produce_all(7);
     const auto launches = of_double<int()>("gpu_double_launches")();
     const auto seen = own.finish();
-    EXPECT_EQ(of_double<int()>("gpu_double_launches")(), launches);  // finish() only waits
+    // finish() only waits, but one of the ranks that share a GPU adds the numbers with a kernel.
+    EXPECT_EQ(of_double<int()>("gpu_double_launches")(),
+              launches + (GetParam() == Gpus::shared_divided && rank.rank == 0 ? 1 : 0));
     pause(false);
     own.wait();
     for (std::size_t tensor = 0; tensor < 9; ++tensor) EXPECT_TRUE(own.has_all(seen, tensor, 7)) << tensor;
@@ -273,7 +340,7 @@ TEST_P(GpuBuckets, AreExplainedWhileARankWaits) {
 
 // What a bucket costs, however many gradients it has. One launch packs them; one looks for elements that are
 // not finite. Ranks that share a GPU reduce the bucket with one more.
-TEST_P(GpuBuckets, CostFewCallsOfCuda) {
+TEST_P(GpuBucketsCosts, AreFewCallsOfCuda) {
   if (real_gpus() > 0) GTEST_SKIP() << "only the double counts calls";
   for (const int ranks : {1, 2})
     expect_all_succeed(run_gpu_ranks(ranks, [&](GpuRank& rank) {
@@ -386,7 +453,7 @@ TEST_P(GpuBuckets, ALostRankEndsTheWaitForGradients) {
     const auto& end = ends[static_cast<std::size_t>(other)];
     EXPECT_EQ(end.exit_code, 70);
     EXPECT_THAT(end.message,
-                AllOf(HasSubstr("rank 2 "), HasSubstr("killed by SIGKILL"), HasSubstr("'bucket ")));
+                AllOf(HasSubstr("rank 2 "), HasSubstr("killed by SIGKILL"), HasSubstr("bucket ")));
   }
 }
 
@@ -397,7 +464,10 @@ std::map<std::string, int> calls_of_steps(Gpus gpus) {
                                       {"cudaEventRecord", 40},
                                       {"cudaStreamWaitEvent", 20},
                                       {"cudaEventQuery", 10}};
-  if (gpus == Gpus::one_each)
+  if (gpus == Gpus::one_each_divided)
+    calls.insert(
+        {{"ncclReduceScatter", 8}, {"ncclAllGather", 8}, {"ncclGroupStart", 16}, {"ncclGroupEnd", 16}});
+  if (!are_shared(gpus))
     calls.insert({{"ncclAllReduce", 8}, {"ncclCommGetAsyncError", 20}, {"cudaMemsetAsync", 1}});
   else
     calls.insert({{"cuStreamWriteValue32", 16}, {"cuStreamWaitValue32", 16}});

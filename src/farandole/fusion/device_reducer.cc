@@ -6,9 +6,11 @@
 namespace farandole {
 
 DeviceReducer::DeviceReducer(BucketDevice& device, BucketPlan the_plan, ReduceOp op, Timeline& the_timeline,
-                             std::function<bool()> stop_requested)
-    : GradientReducer(std::move(the_plan), the_timeline, std::move(stop_requested)), device_(device) {
-  for (const auto& bucket : plan().buckets) buckets_.push_back({device_.make(bucket, op)});
+                             std::function<bool()> stop_requested, Divided divided)
+    : GradientReducer(std::move(the_plan), the_timeline, std::move(stop_requested)),
+      device_(device),
+      divided_(divided) {
+  for (const auto& bucket : plan().buckets) buckets_.push_back({device_.make(bucket, op, divided)});
 }
 
 DeviceReducer::~DeviceReducer() = default;
@@ -47,6 +49,17 @@ void DeviceReducer::await(std::size_t b) {
     memory.await(turn_);
   }
   learn_presence(b);
+}
+
+void DeviceReducer::gather() {
+  if (divided_ == Divided::no) return;
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    const auto& bucket = plan().buckets[b];
+    const auto element = size_of(bucket.dtype);
+    device_.gather("gradients of " + name(b), buckets_[b].memory->data(),
+                   device_.part_of(bucket.payload, element) * element);
+  }
+  device_.hold();
 }
 
 void DeviceReducer::end_step() {

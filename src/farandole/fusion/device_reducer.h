@@ -18,6 +18,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "farandole/base/bucket_plan.h"
@@ -29,10 +30,11 @@ namespace farandole {
 
 class DeviceReducer final : public GradientReducer {
  public:
-  // `op` is sum or average. All references must outlive this object.
+  // `op` is sum or average. All references must outlive this object. If the reduction is divided, each rank
+  // gets only its part of each bucket; all other results are the same.
   // Throws: UserError if a tensor has a type that gradients cannot have.
   DeviceReducer(BucketDevice& device, BucketPlan plan, ReduceOp op, Timeline& timeline,
-                std::function<bool()> stop_requested = {});
+                std::function<bool()> stop_requested = {}, Divided divided = Divided::no);
   // Waits for reductions that are under way, and for all work of the device that may use the buckets.
   ~DeviceReducer() override;
 
@@ -43,6 +45,17 @@ class DeviceReducer final : public GradientReducer {
   // queued after finish().
   // Thread safety: any thread may call this at any time.
   void mark_ready_elsewhere(std::size_t tensor, const std::byte* from);
+
+  bool is_divided() const { return divided_ == Divided::yes; }
+  // Gathers the parts of all buckets, in order with the current stream. Call this after finish().
+  // Collective: every rank of the group must call this in the same order.
+  void gather();
+  // The elements of the bucket's payload that this rank gets.
+  std::pair<std::size_t, std::size_t> own_part(std::size_t bucket) const {
+    const auto& its = plan().buckets[bucket];
+    return divided_ == Divided::yes ? device_.own_part(its)
+                                    : std::pair<std::size_t, std::size_t>(0, its.payload);
+  }
 
   // Waits until it is known of all finished steps whether they were finite and whether a rank must stop.
   void await_results();
@@ -80,6 +93,7 @@ class DeviceReducer final : public GradientReducer {
   void await_unread();
 
   BucketDevice& device_;
+  const Divided divided_;
   std::vector<State> buckets_;
   double factor_ = 1;
   int turn_ = 0;                        // of this step

@@ -1,7 +1,9 @@
 #include "farandole/fusion/gpu_buckets.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <fmt/format.h>
 #include <vector>
 
 #include "farandole/base/error.h"
@@ -13,20 +15,35 @@
 namespace farandole {
 namespace {
 
-struct GpuParts {
-  GpuOfRank gpu;
-  std::unique_ptr<DeviceCommunicator> ranks;
-  GpuKernels kernels;
-  GpuStream stream;  // of all reductions
-  Buffer found;      // a float, for this stream alone; empty if nobody looks for elements that are not finite
-};
-
 std::unique_ptr<DeviceCommunicator> connect(Communicator& bootstrap, const GpuOfRank& gpu,
                                             DeviceCommunicatorOptions options) {
   if (gpu.shared)
     return std::make_unique<IpcCommunicator>(bootstrap, gpu.runtime, gpu.device, std::move(options));
   return std::make_unique<NcclCommunicator>(bootstrap, gpu.runtime, gpu.device, std::move(options));
 }
+
+struct GpuParts {
+  GpuParts(Communicator& bootstrap, const GpuOfRank& of_rank, DeviceCommunicatorOptions options,
+           FindNonfinite find_nonfinite)
+      : gpu(of_rank),
+        ranks(connect(bootstrap, gpu, std::move(options))),
+        kernels(gpu.runtime),
+        stream(gpu.runtime),
+        begin(gpu.runtime),
+        end(gpu.runtime),
+        memory(ranks->allocate(sizeof(double) + sizeof(float))) {
+    if (find_nonfinite == FindNonfinite::yes) found = reinterpret_cast<float*>(memory.get() + sizeof(double));
+  }
+  double* number() const { return reinterpret_cast<double*>(memory.get()); }
+
+  const GpuOfRank gpu;
+  const std::unique_ptr<DeviceCommunicator> ranks;
+  const GpuKernels kernels;
+  const GpuStream stream;  // of all collectives
+  GpuEvent begin, end;     // of those that are no reductions of buckets
+  const Buffer memory;     // for number() and `found`
+  float* found = nullptr;  // for the stream alone; null if nobody looks for elements that are not finite
+};
 
 // What lies behind the flags, aligned to 8 bytes. Behind it is the table of what is packed. One copy brings
 // all of this to the device, and one brings the flags and the result back.
@@ -36,14 +53,17 @@ struct ScanResult {
   float padding = 0;
 };
 
+// A divided bucket has all parts before its flags.
 class GpuBucket final : public DeviceBucket {
  public:
-  GpuBucket(std::shared_ptr<GpuParts> parts, const Bucket& bucket, ReduceOp op)
+  GpuBucket(std::shared_ptr<GpuParts> parts, const Bucket& bucket, ReduceOp op, std::size_t part)
       : parts_(std::move(parts)),
         bucket_(bucket),
         op_(op),
-        payload_bytes_(bucket.payload * size_of(bucket.dtype)),
-        result_at_((bucket.bytes() + 7) / 8 * 8),
+        part_(part),
+        payload_(part == 0 ? bucket.payload : part * static_cast<std::size_t>(parts_->ranks->size)),
+        payload_bytes_(payload_ * size_of(bucket.dtype)),
+        result_at_((payload_bytes_ + flag_count() * size_of(bucket.dtype) + 7) / 8 * 8),
         table_at_(result_at_ + sizeof(ScanResult)),
         memory_(parts_->ranks->allocate(table_at_ + bucket.slots.size() * sizeof(CopyPiece))) {
     for (auto& turn : turns_)
@@ -95,9 +115,8 @@ class GpuBucket final : public DeviceBucket {
     const auto* const table = reinterpret_cast<const CopyPiece*>(memory_.get() + table_at_);
     parts_->kernels.copy({table, pieces.size()}, parts, stream);
     // NCCL's kernel for one rank reads and writes the whole bucket.
-    if (parts_->ranks->size > 1 || factor != 1)
-      parts_->ranks->allreduce(name, memory_.get(), bucket_.count(), bucket_.dtype, op_, factor, stream);
-    if (parts_->found != nullptr) find_nonfinite();
+    if (parts_->ranks->size > 1 || factor != 1) reduce(name, factor);
+    if (parts_->found != nullptr) find_nonfinite(name);
     runtime().copy(own.flags.get(), flags_there, flag_bytes, stream);
     own.reduced->record(stream);
     last_ = turn;
@@ -132,13 +151,36 @@ class GpuBucket final : public DeviceBucket {
   }
   ScanResult* result_there() const { return reinterpret_cast<ScanResult*>(memory_.get() + result_at_); }
 
+  std::size_t flag_count() const { return bucket_.count() - bucket_.payload; }
+
+  void reduce(std::string_view name, double factor) {
+    auto* const stream = parts_->stream.handle();
+    if (part_ == 0)
+      return parts_->ranks->allreduce(name, memory_.get(), bucket_.count(), bucket_.dtype, op_, factor,
+                                      stream);
+    parts_->ranks->reduce(
+        name,
+        std::array{DeviceReduction{memory_.get(), payload_, bucket_.dtype, op_, factor, /*scattered=*/true},
+                   DeviceReduction{memory_.get() + payload_bytes_, flag_count(), bucket_.dtype, op_}},
+        stream);
+  }
+
   // The bucket has its own copy of what is known at this place, because its update may run while a later
   // bucket is searched. Otherwise ranks could differ in what they update.
-  void find_nonfinite() {
+  void find_nonfinite(std::string_view name) {
     auto* const stream = parts_->stream.handle();
-    auto* const found = reinterpret_cast<float*>(parts_->found.get());
-    parts_->kernels.find_nonfinite(memory_.get(), bucket_.payload, bucket_.dtype, &result_there()->first,
-                                   found, stream);
+    auto* const found = parts_->found;
+    auto* const first = &result_there()->first;
+    const auto begin = std::min(part_ * static_cast<std::size_t>(parts_->ranks->rank), bucket_.payload);
+    const auto count = part_ == 0 ? bucket_.payload : std::min(part_, bucket_.payload - begin);
+    if (count > 0)
+      parts_->kernels.find_nonfinite(memory_.get() + begin * size_of(bucket_.dtype), count, bucket_.dtype,
+                                     first, found, stream, begin);
+    if (part_ != 0)
+      parts_->ranks->reduce(fmt::format("result of {}", name),
+                            std::array{DeviceReduction{first, 1, DType::int64, ReduceOp::min},
+                                       DeviceReduction{found, 1, DType::float32, ReduceOp::max}},
+                            stream);
     runtime().copy(&result_there()->found, found, sizeof *found, stream);
   }
 
@@ -153,6 +195,7 @@ class GpuBucket final : public DeviceBucket {
   const std::shared_ptr<GpuParts> parts_;
   const Bucket bucket_;
   const ReduceOp op_;
+  const std::size_t part_, payload_;  // elements of the part of a rank, or 0; elements before the flags
   const std::size_t payload_bytes_, result_at_, table_at_;
   const Buffer memory_;
   Turn turns_[2];
@@ -164,18 +207,45 @@ class GpuBuckets final : public BucketDevice {
  public:
   GpuBuckets(Communicator& bootstrap, const GpuOfRank& gpu, DeviceCommunicatorOptions options,
              FindNonfinite find_nonfinite)
-      : parts_(new GpuParts{
-            gpu, connect(bootstrap, gpu, std::move(options)), GpuKernels(gpu.runtime), GpuStream(gpu.runtime),
-            find_nonfinite == FindNonfinite::yes ? gpu.runtime->allocate(sizeof(float)) : nullptr}) {}
+      : parts_(std::make_shared<GpuParts>(bootstrap, gpu, std::move(options), find_nonfinite)) {}
 
-  std::unique_ptr<DeviceBucket> make(const Bucket& bucket, ReduceOp op) override {
-    return std::make_unique<GpuBucket>(parts_, bucket, op);
+  std::unique_ptr<DeviceBucket> make(const Bucket& bucket, ReduceOp op, Divided divided) override {
+    const auto part = divided == Divided::yes ? part_of(bucket.payload, size_of(bucket.dtype)) : 0;
+    return std::make_unique<GpuBucket>(parts_, bucket, op, part);
   }
+
+  int rank() const override { return parts_->ranks->rank; }
+  int size() const override { return parts_->ranks->size; }
+  // Ranks that share GPUs must have allocated it together.
+  bool can_gather() const override { return !parts_->gpu.shared; }
+
+  void gather(std::string_view name, void* memory, std::size_t part_bytes) override {
+    const std::vector<std::size_t> bytes(static_cast<std::size_t>(size()), part_bytes);
+    const auto* const own = static_cast<std::byte*>(memory) + part_bytes * static_cast<std::size_t>(rank());
+    in_order([&](CUstream_st* stream) { parts_->ranks->all_gather(name, own, memory, bytes, stream); });
+  }
+  double* number() override { return parts_->number(); }
+  void sum_over_ranks(std::string_view name) override {
+    in_order([&](CUstream_st* stream) {
+      parts_->ranks->allreduce(name, number(), 1, DType::float64, ReduceOp::sum, stream);
+    });
+    hold();
+  }
+  void hold() override { parts_->end.hold(parts_->gpu.current_stream()); }
+
   void forget_nonfinite() override {
-    parts_->gpu.runtime->zero(parts_->found.get(), sizeof(float), parts_->stream.handle());
+    parts_->gpu.runtime->zero(parts_->found, sizeof(float), parts_->stream.handle());
   }
 
  private:
+  template <class Collective>
+  void in_order(Collective collective) {
+    parts_->begin.record(parts_->gpu.current_stream());
+    parts_->begin.hold(parts_->stream.handle());
+    collective(parts_->stream.handle());
+    parts_->end.record(parts_->stream.handle());
+  }
+
   const std::shared_ptr<GpuParts> parts_;
 };
 

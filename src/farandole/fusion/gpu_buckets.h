@@ -3,12 +3,14 @@
 // Thread safety: none; use from one thread at a time.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string_view>
+#include <utility>
 
 #include "farandole/base/bucket_plan.h"
 #include "farandole/comm/gpu/device_communicator.h"
@@ -53,10 +55,43 @@ class DeviceBucket {
   virtual float* found_nonfinite() = 0;
 };
 
+// Whether a reduction leaves each rank only its part of the sums.
+enum class Divided : bool { no, yes };
+
 class BucketDevice {
  public:
   virtual ~BucketDevice() = default;
-  virtual std::unique_ptr<DeviceBucket> make(const Bucket& bucket, ReduceOp op) = 0;
+  // Divided buckets need several ranks.
+  virtual std::unique_ptr<DeviceBucket> make(const Bucket& bucket, ReduceOp op, Divided divided) = 0;
+
+  // The ranks, which divide an array of `count` elements into parts of equal length. These begin at multiples
+  // of 64 bytes, so the last ones may end behind the array.
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  // Whether gather() can be used for all memory of the device.
+  virtual bool can_gather() const = 0;
+  std::size_t part_of(std::size_t count, std::size_t element_bytes) const {
+    const auto whole = static_cast<std::size_t>(size()) * (64 / element_bytes);
+    return (count + whole - 1) / whole * (64 / element_bytes);
+  }
+  // The elements [first, last) of the payload in this rank's part.
+  std::pair<std::size_t, std::size_t> own_part(const Bucket& bucket) const {
+    const auto part = part_of(bucket.payload, size_of(bucket.dtype));
+    const auto first = std::min(part * static_cast<std::size_t>(rank()), bucket.payload);
+    return {first, std::min(first + part, bucket.payload)};
+  }
+
+  // Each rank has its part of `memory`, of `part_bytes`, and gets those of the others. This waits for what is
+  // queued on the current stream. What is queued there after hold() waits for it.
+  // Collective: every rank must call this in the same order, also relative to DeviceBucket::start().
+  virtual void gather(std::string_view name, void* memory, std::size_t part_bytes) = 0;
+  // A number in memory of the device. sum_over_ranks() adds it over the ranks, in order with
+  // the current stream.
+  // Collective: as gather().
+  virtual double* number() = 0;
+  virtual void sum_over_ranks(std::string_view name) = 0;
+  // Lets work that is queued on the current stream from now on wait for all that was started here.
+  virtual void hold() = 0;
   // Resets found_nonfinite() to 0 for the reductions that start after this call.
   virtual void forget_nonfinite() = 0;
 };

@@ -18,6 +18,7 @@
 
 namespace farandole {
 
+class DividedOptimizer;
 class LossScaler;
 
 // Returns the weights of all Embedding and EmbeddingBag modules with sparse(true), by their names
@@ -41,6 +42,10 @@ std::vector<std::string> sparse_parameters(const torch::nn::Module& module);
 //   between two barriers. On every rank it would be done several times; a warning says so in the second step.
 // - After step(), grad() may still be this rank's own gradient. Call synchronize() before step() to see
 //   that of all ranks.
+//
+// On GPUs, if the options require it, each rank has all parameters, but the optimizer's state only of its
+// part, which it updates; then the ranks gather the parameters. Between steps, the inner optimizer has no
+// state, see gather_state().
 class DistributedOptimizer {
  public:
   using NamedParameters = torch::OrderedDict<std::string, torch::Tensor>;
@@ -126,8 +131,14 @@ class DistributedOptimizer {
   std::size_t sent_bytes() const;
   torch::optim::Optimizer& inner();
 
+  // If the ranks divide the state on GPUs, the inner optimizer has none between steps. This gives it the
+  // whole state, on each rank, until the next step. Otherwise it does nothing.
+  // Collective: every rank of the group must call this in the same order.
+  void gather_state();
+
   // For checkpoints, also of a Run.
-  LossScaler* loss_scaler();  // Null without loss_scaling. The type is not installed.
+  LossScaler* loss_scaler();    // Null without loss_scaling. The type is not installed, as the next one.
+  DividedOptimizer* divided();  // Null unless the ranks divide the state on GPUs.
   const DistributedOptimizerOptions& options() const;
 
  private:

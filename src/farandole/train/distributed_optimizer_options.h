@@ -99,7 +99,9 @@ struct Sharding {
   bool divided = false;  // Parameters and state are shared and updated in parts.
   std::string why_not;   // If they are not divided.
   int ranks = 1;         // That share them on the node of this rank.
-  // On this node: parameters and state now, and what they would need if each rank had its own.
+  bool on_gpus = false;  // Only the state is divided, by all ranks.
+  // On this node, or on the GPU of this rank: parameters and state now, and what they would
+  // need without sharding.
   std::size_t bytes = 0, bytes_undivided = 0;
 };
 

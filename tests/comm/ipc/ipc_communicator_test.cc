@@ -297,6 +297,10 @@ TEST(IpcCommunicator, ALostRankEndsTheWaitOfTheOthers) {
   expect_that_others_name_a_lost_rank<SharingRank>();
 }
 
+TEST(IpcCommunicator, ReducesSeveralArraysTogether) {
+  expect_that_arrays_are_reduced_together<SharingRank>();
+}
+
 // Calls of the collectives below, and how many of them come before the last one for which others wait.
 const std::map<std::string, int> calls_of_collectives = {{"cuStreamWriteValue32", 20},
                                                          {"cuStreamWaitValue32", 11},

@@ -199,6 +199,11 @@ TEST(NcclCommunicator, ALostRankEndsTheWaitOfTheOthers) {
   expect_that_others_name_a_lost_rank<GpuPipeline>();
 }
 
+TEST(NcclCommunicator, ReducesSeveralArraysTogether) {
+  if (real_gpus() > 0 && real_gpus() < 3) GTEST_SKIP() << "there are fewer GPUs than ranks";
+  expect_that_arrays_are_reduced_together<GpuPipeline>();
+}
+
 // New memory is ready when the device has written zeros, which waits for the collective before it.
 TEST(NcclCommunicator, ALostRankEndsTheWaitForMemory) {
   const auto ends = run_gpu_ranks(2, [](GpuRank& rank) {

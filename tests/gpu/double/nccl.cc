@@ -12,6 +12,7 @@
 #include <functional>
 #include <nccl.h>
 #include <numeric>
+#include <optional>
 #include <set>
 #include <string>
 #include <sys/mman.h>
@@ -430,10 +431,20 @@ ncclResult_t ncclReduceScatter(const void* in, void* out, std::size_t count, ncc
   FAIL_IF_ASKED("ncclReduceScatter");
   const auto bytes = count * size_of(dtype_of(type));
   const auto all = bytes * static_cast<std::size_t>(comm->size);
+  std::optional<double> factor;
+  if (multiplies(op)) {
+    const auto index = static_cast<std::size_t>(op) - ncclNumOps;
+    if (index >= comm->factors.size() || comm->factors[index] == 0) return ncclInvalidArgument;
+    factor = comm->factors[index];
+  }
   return add(comm, Kind::reduce_scatter, stream, {{in, all, false}, {out, bytes, true}},
              [=](std::uint64_t operation) {
+               std::vector<std::byte> multiplied(factor ? all : 0);
+               if (factor)
+                 multiply(in, multiplied.data(), count * static_cast<std::size_t>(comm->size), type, *factor);
+               const auto* const own = factor ? multiplied.data() : bytes_at(in);
                reduce_for(
-                   comm, operation, [=](int r) { return bytes_at(in, static_cast<std::size_t>(r) * bytes); },
+                   comm, operation, [=](int r) { return own + static_cast<std::size_t>(r) * bytes; },
                    everyone(comm), bytes_at(out), count, dtype_of(type), op_of(op));
              });
 }

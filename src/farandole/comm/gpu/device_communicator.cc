@@ -30,6 +30,12 @@ std::vector<DevicePeer> meet_peers(Communicator& bootstrap, const GpuRuntime& ru
   return all;
 }
 
+std::size_t bytes_of(std::span<const DeviceReduction> reductions) {
+  std::size_t bytes = 0;
+  for (const auto& each : reductions) bytes += each.count * size_of(each.dtype);
+  return bytes;
+}
+
 std::vector<PeerWatch::Peer> peers_to_watch(std::span<const DevicePeer> all, int rank) {
   std::vector<PeerWatch::Peer> peers;
   const auto& own = all[static_cast<std::size_t>(rank)];

@@ -45,10 +45,24 @@ struct DeviceCommunicatorOptions {
   CollectiveLaunches* launches = nullptr;  // must outlive the communicator; null: nobody is told of launches
 };
 
+// What happens to an array that all ranks have.
+struct DeviceReduction {
+  void* data;
+  std::size_t count;
+  DType dtype;
+  ReduceOp op;
+  double factor =
+      1;  // elements of float32 or float64 are multiplied by it before they are summed or averaged
+  // Each rank gets only its part of the result, in place: part r of as many equal parts as there are ranks.
+  // The other parts are undefined afterwards. `count` is a multiple of the number of ranks.
+  bool scattered = false;
+};
+std::size_t bytes_of(std::span<const DeviceReduction> reductions);
+
 // Like the functions of Communicator with these names, but on device memory. A call is complete when the
 // stream has reached it. A reduction in a 16-bit type may round after each addition. What other ranks read or
-// write must be in memory of allocate(), at the same place on each rank: the data of allreduce and broadcast,
-// the output of all_gather, and the inputs of reduce_scatter and all_to_all.
+// write must be in memory of allocate(), at the same place on each rank: the data of reductions and
+// broadcast, the output of all_gather, and the inputs of reduce_scatter and all_to_all.
 // Throws: UserError if the element type does not have the operation; as check() if the
 // communicator was aborted.
 class DeviceCommunicator {
@@ -62,9 +76,18 @@ class DeviceCommunicator {
   const int rank;
   const int size;
 
-  // Elements of float32 or float64 can be multiplied by `factor` before they are summed or averaged.
-  virtual void allreduce(std::string_view name, void* data, std::size_t count, DType dtype, ReduceOp op,
-                         double factor, CUstream_st* stream) = 0;
+  // Several reductions as one collective.
+  virtual void reduce(std::string_view name, std::span<const DeviceReduction> reductions,
+                      CUstream_st* stream) = 0;
+  void allreduce(std::string_view name, void* data, std::size_t count, DType dtype, ReduceOp op,
+                 double factor, CUstream_st* stream) {
+    const DeviceReduction only{data, count, dtype, op, factor};
+    reduce(name, {&only, 1}, stream);
+  }
+  void allreduce(std::string_view name, void* data, std::size_t count, DType dtype, ReduceOp op,
+                 CUstream_st* stream) {
+    allreduce(name, data, count, dtype, op, 1, stream);
+  }
   virtual void all_gather(std::string_view name, const void* in, void* out,
                           std::span<const std::size_t> bytes_by_rank, CUstream_st* stream) = 0;
   virtual void broadcast(std::string_view name, void* data, std::size_t bytes, int root,

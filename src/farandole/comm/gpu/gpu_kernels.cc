@@ -121,9 +121,9 @@ void GpuKernels::copy(PeerCopy pieces, CUstream_st* stream) const {
 }
 
 void GpuKernels::find_nonfinite(const void* data, std::size_t count, DType dtype, std::uint64_t* first,
-                                float* found, CUstream_st* stream) const {
-  NonfiniteScan scan{data,  count, static_cast<std::uint32_t>(size_of(dtype)), exponent_of(dtype),
-                     first, found};
+                                float* found, CUstream_st* stream, std::size_t offset) const {
+  NonfiniteScan scan{data,  count, static_cast<std::uint32_t>(size_of(dtype)), exponent_of(dtype), first,
+                     found, offset};
   launch(scan_, blocks_for(count * size_of(dtype)), &scan, stream);
 }
 

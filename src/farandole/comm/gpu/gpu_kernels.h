@@ -29,10 +29,11 @@ class GpuKernels {
   void copy(const BatchedCopy& table, std::uint64_t parts, CUstream_st* stream) const;
   // Sets the pieces' first parts and copies them.
   void copy(PeerCopy pieces, CUstream_st* stream) const;
-  // Lowers *first to the number of the first element that is not finite, and sets *found to 1 if there is
-  // one. Both are in memory of the device. `data` is aligned to 16 bytes.
+  // Lowers *first to the number of the first element that is not finite, and sets *found to 1 if
+  // there is one. Both are in memory of the device. `data` is aligned to 16 bytes; its first element
+  // has the number `offset`.
   void find_nonfinite(const void* data, std::size_t count, DType dtype, std::uint64_t* first, float* found,
-                      CUstream_st* stream) const;
+                      CUstream_st* stream, std::size_t offset = 0) const;
   // Does nothing without elements.
   void reduce(const PeerReduction& job, CUstream_st* stream) const;
   // As update() in comm/kernels/update.h, with the same bits except those of NaNs, for at most `most_peers`

@@ -145,9 +145,11 @@ struct NonfiniteScan {
   std::uint64_t exponent;      // the bits of the exponent of one element
   std::uint64_t* first;        // lowered to the number of the first one
   float* found;                // set to 1 if there is one
+  std::uint64_t offset;        // number of the first element of `data`
 };
 
-constexpr std::uint64_t all_finite = ~std::uint64_t{0};  // what `first` is before the scan
+// What `first` is before the scan. Like all numbers of elements, it is the same as a signed number.
+constexpr std::uint64_t all_finite = ~std::uint64_t{0} >> 1;
 
 // What thread `thread` of `threads` does. `lower(at, value)` replaces *at by `value` if that is less; for
 // threads that run at the same time, it must be atomic.
@@ -172,7 +174,7 @@ FARANDOLE_DEVICE void scan_words(const NonfiniteScan& scan, std::uint64_t thread
   for (std::uint64_t i = vectors * lanes + thread; i < scan.count; i += threads)
     look(static_cast<const Word*>(scan.data)[i], i);
   if (first == all_finite) return;
-  lower(scan.first, first);
+  lower(scan.first, scan.offset + first);
   *scan.found = 1;
 }
 

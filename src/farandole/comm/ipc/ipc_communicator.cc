@@ -81,25 +81,36 @@ void IpcCommunicator::queue(const char* operation, std::string_view name, std::s
   });
 }
 
-void IpcCommunicator::allreduce(std::string_view name, void* data, std::size_t count, DType dtype,
-                                ReduceOp op, double factor, CUstream_st* stream) {
+// Each rank reduces its part.
+PeerReduction IpcCommunicator::job_of(std::string_view name, const DeviceReduction& reduction) {
+  const auto& [data, count, dtype, op, factor, scattered] = reduction;
   check_reduction(op, dtype);
   const auto places = blocks_->find(name, data, count * size_of(dtype));
   // Parts of whole vectors, so that all of them begin at addresses that are aligned as `data`.
   const auto vector = sizeof(DeviceVector) / size_of(dtype);
-  const auto part = (count / places.size() / vector + 1) * vector;
+  const auto part = scattered ? count / places.size() : (count / places.size() / vector + 1) * vector;
   const auto begin = std::min(own() * part, count), end = std::min(begin + part, count);
   PeerReduction job{};
-  job.input_count = job.output_count = static_cast<std::uint32_t>(size);
+  job.input_count = static_cast<std::uint32_t>(size);
+  job.output_count = scattered ? 1 : job.input_count;
   for (std::size_t r = 0; r < places.size(); ++r)
     job.inputs[r] = job.outputs[r] = places[r] + begin * size_of(dtype);
+  if (scattered) job.outputs[0] = places[own()] + begin * size_of(dtype);
   job.count = end - begin;
   job.dtype = dtype;
   job.op = op;
   job.factor = factor;
-  queue("allreduce", name, count * size_of(dtype), stream, [&] {
+  return job;
+}
+
+void IpcCommunicator::reduce(std::string_view name, std::span<const DeviceReduction> reductions,
+                             CUstream_st* stream) {
+  std::vector<PeerReduction> jobs;
+  for (const auto& each : reductions) jobs.push_back(job_of(name, each));
+  const bool scatters = std::ranges::any_of(reductions, &DeviceReduction::scattered);
+  queue(scatters ? "reduce_scatter" : "allreduce", name, bytes_of(reductions), stream, [&] {
     meeting_->meet(stream);
-    kernels_.reduce(job, stream);
+    for (const auto& job : jobs) kernels_.reduce(job, stream);
     meeting_->meet(stream);
   });
 }

@@ -34,8 +34,8 @@ class IpcCommunicator final : public DeviceCommunicator {
   // If all collectives are complete, waits up to a second until the other ranks come here, too.
   ~IpcCommunicator() override;
 
-  void allreduce(std::string_view name, void* data, std::size_t count, DType dtype, ReduceOp op,
-                 double factor, CUstream_st* stream) override;
+  void reduce(std::string_view name, std::span<const DeviceReduction> reductions,
+              CUstream_st* stream) override;
   void all_gather(std::string_view name, const void* in, void* out,
                   std::span<const std::size_t> bytes_by_rank, CUstream_st* stream) override;
   void broadcast(std::string_view name, void* data, std::size_t bytes, int root,
@@ -52,6 +52,7 @@ class IpcCommunicator final : public DeviceCommunicator {
  private:
   template <class Work>
   void queue(const char* operation, std::string_view name, std::size_t bytes, CUstream_st* stream, Work work);
+  PeerReduction job_of(std::string_view name, const DeviceReduction& reduction);
   std::size_t own() const { return static_cast<std::size_t>(rank); }
 
   const std::shared_ptr<const GpuRuntime> runtime_;

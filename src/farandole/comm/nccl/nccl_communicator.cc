@@ -57,6 +57,15 @@ ncclRedOp_t nccl_op(ReduceOp op) {
   return ncclSum;
 }
 
+void check_device_reduction(const DeviceReduction& reduction) {
+  check_reduction(reduction.op, reduction.dtype);
+  nccl_type(reduction.dtype);
+  const bool fractional = reduction.dtype == DType::float32 || reduction.dtype == DType::float64;
+  if (reduction.factor != 1 &&
+      (!fractional || (reduction.op != ReduceOp::sum && reduction.op != ReduceOp::average)))
+    throw UserError("only sums and averages of float32 and float64 can be multiplied by a factor");
+}
+
 bool all_equal(std::span<const std::size_t> values) {
   return std::all_of(values.begin(), values.end(),
                      [&](std::size_t value) { return value == values.front(); });
@@ -200,34 +209,58 @@ void NcclCommunicator::end_group(int result, std::string_view call, std::string_
   settle(all_queued ? end : result, all_queued ? "ncclGroupEnd" : call, name);
 }
 
+// An operator of its own if the elements are multiplied.
+int NcclCommunicator::op_of(const DeviceReduction& reduction, std::string_view name) {
+  if (reduction.factor == 1) return nccl_op(reduction.op);
+  double whole = reduction.op == ReduceOp::average ? reduction.factor / size : reduction.factor;
+  auto single = static_cast<float>(whole);
+  void* const scalar = reduction.dtype == DType::float64 ? static_cast<void*>(&whole) : &single;
+  ncclRedOp_t multiplied{};
+  settle(handle_->nccl->red_op_create_pre_mul_sum(&multiplied, scalar, nccl_type(reduction.dtype),
+                                                  ncclScalarHostImmediate, handle_->comm),
+         "ncclRedOpCreatePreMulSum", name);
+  return multiplied;
+}
+
 template <class Call>
 void NcclCommunicator::queue(const char* operation, std::string_view name, std::size_t bytes,
                              CUstream_st* stream, Call call) {
   flights_->queue(operation, name, bytes, stream, [&] { call(*handle_->nccl, handle_->comm); });
 }
 
-void NcclCommunicator::allreduce(std::string_view name, void* data, std::size_t count, DType dtype,
-                                 ReduceOp op, double factor, CUstream_st* stream) {
-  check_reduction(op, dtype);
-  const auto type = nccl_type(dtype);
-  if (factor == 1)
-    return queue(
-        "allreduce", name, count * size_of(dtype), stream, [&](const NcclFunctions& nccl, ncclComm_t comm) {
-          settle(nccl.all_reduce(data, data, count, type, nccl_op(op), comm, stream), "ncclAllReduce", name);
+void NcclCommunicator::reduce(std::string_view name, std::span<const DeviceReduction> reductions,
+                              CUstream_st* stream) {
+  for (const auto& each : reductions) check_device_reduction(each);
+  const bool scatters = std::ranges::any_of(reductions, &DeviceReduction::scattered);
+  queue(scatters ? "reduce_scatter" : "allreduce", name, bytes_of(reductions), stream,
+        [&](const NcclFunctions& nccl, ncclComm_t comm) {
+          std::vector<ncclRedOp_t> ops;
+          for (const auto& each : reductions) ops.push_back(static_cast<ncclRedOp_t>(op_of(each, name)));
+          const bool in_group = reductions.size() > 1;
+          if (in_group) settle(nccl.group_start(), "ncclGroupStart", name);
+          auto result = ncclSuccess;
+          std::string_view failed;
+          for (std::size_t i = 0; i < reductions.size(); ++i) {
+            const auto& [data, count, dtype, op, factor, scattered] = reductions[i];
+            const auto part = count / static_cast<std::size_t>(size);
+            auto* const own =
+                static_cast<std::byte*>(data) + part * size_of(dtype) * static_cast<std::size_t>(rank);
+            const auto* const call = scattered ? "ncclReduceScatter" : "ncclAllReduce";
+            const auto code =
+                scattered ? nccl.reduce_scatter(data, own, part, nccl_type(dtype), ops[i], comm, stream)
+                          : nccl.all_reduce(data, data, count, nccl_type(dtype), ops[i], comm, stream);
+            if (!in_group) {
+              settle(code, call, name);
+            } else if (failed.empty() && code != ncclSuccess && code != ncclInProgress) {
+              result = code;
+              failed = call;
+            }
+          }
+          if (in_group) end_group(result, failed, name);
+          for (std::size_t i = 0; i < reductions.size(); ++i)
+            if (reductions[i].factor != 1)
+              settle(nccl.red_op_destroy(ops[i], comm), "ncclRedOpDestroy", name);
         });
-  if ((dtype != DType::float32 && dtype != DType::float64) ||
-      (op != ReduceOp::sum && op != ReduceOp::average))
-    throw UserError("only sums and averages of float32 and float64 can be multiplied by a factor");
-  double whole = op == ReduceOp::average ? factor / size : factor;
-  auto single = static_cast<float>(whole);
-  void* const scalar = dtype == DType::float64 ? static_cast<void*>(&whole) : &single;
-  queue("allreduce", name, count * size_of(dtype), stream, [&](const NcclFunctions& nccl, ncclComm_t comm) {
-    ncclRedOp_t multiplied{};
-    settle(nccl.red_op_create_pre_mul_sum(&multiplied, scalar, type, ncclScalarHostImmediate, comm),
-           "ncclRedOpCreatePreMulSum", name);
-    settle(nccl.all_reduce(data, data, count, type, multiplied, comm, stream), "ncclAllReduce", name);
-    settle(nccl.red_op_destroy(multiplied, comm), "ncclRedOpDestroy", name);
-  });
 }
 
 void NcclCommunicator::all_gather(std::string_view name, const void* in, void* out,

@@ -36,12 +36,8 @@ class NcclCommunicator final : public DeviceCommunicator {
   // If all collectives are complete, waits up to a second until those of the other ranks are, too.
   ~NcclCommunicator() override;
 
-  void allreduce(std::string_view name, void* data, std::size_t count, DType dtype, ReduceOp op,
-                 CUstream_st* stream) {
-    allreduce(name, data, count, dtype, op, 1, stream);
-  }
-  void allreduce(std::string_view name, void* data, std::size_t count, DType dtype, ReduceOp op,
-                 double factor, CUstream_st* stream) override;
+  void reduce(std::string_view name, std::span<const DeviceReduction> reductions,
+              CUstream_st* stream) override;
   void all_gather(std::string_view name, const void* in, void* out,
                   std::span<const std::size_t> bytes_by_rank, CUstream_st* stream) override;
   void broadcast(std::string_view name, void* data, std::size_t bytes, int root,
@@ -61,6 +57,7 @@ class NcclCommunicator final : public DeviceCommunicator {
   void start(Communicator& bootstrap, std::span<const DevicePeer> peers);
   template <class Call>
   void queue(const char* operation, std::string_view name, std::size_t bytes, CUstream_st* stream, Call call);
+  int op_of(const DeviceReduction& reduction, std::string_view name);
   void settle(int result, std::string_view call, std::string_view name);
   void end_group(int result, std::string_view call, std::string_view name);
   std::optional<DeviceLoss> asynchronous_error(const std::string& waiting_in) const;

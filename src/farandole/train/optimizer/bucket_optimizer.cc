@@ -296,13 +296,14 @@ struct BucketOptimizer::Run {
 
 BucketOptimizer::BucketOptimizer(torch::optim::Optimizer& optimizer, const BucketPlan& plan,
                                  std::vector<Tensor> parameters, std::vector<Tensor> gradients,
-                                 NodeSharing* sharing)
+                                 NodeSharing* sharing, std::vector<Tensor> flat_parameters)
     : optimizer_(optimizer),
       plan_(plan),
       rule_(make_fused_rule(optimizer)),
       sharing_(sharing),
       parameters_(std::move(parameters)),
-      gradients_(std::move(gradients)) {
+      gradients_(std::move(gradients)),
+      flat_parameters_(std::move(flat_parameters)) {
   const torch::NoGradGuard no_grad;
   places_.resize(parameters_.size());
   slots_.resize(parameters_.size());
@@ -312,7 +313,7 @@ BucketOptimizer::BucketOptimizer(torch::optim::Optimizer& optimizer, const Bucke
     flat_parameters_ = share_flat();
     share_state();
     hashes_ = sharing_->map(std::vector{places_.size() * sizeof(std::uint64_t)});
-  } else {
+  } else if (flat_parameters_.empty()) {
     for (const auto& bucket : plan_.buckets)
       flat_parameters_.push_back(flat_tensor(bucket, parameters_[bucket.slots.front().tensor].device()));
   }
@@ -532,6 +533,16 @@ FlatRun BucketOptimizer::piece_of(std::size_t b, std::size_t first, std::size_t 
   FlatRun run{piece(flat_parameters_[b]), piece(gradients_[b]), {}};
   for (std::size_t f = 0; f < update_fields; ++f) run.state[f] = piece(flat_state_[b][f]);
   return run;
+}
+
+std::size_t BucketOptimizer::state_bytes() const {
+  std::size_t bytes = 0;
+  for (const auto& bucket : plan_.buckets)
+    for (const auto& slot : bucket.slots)
+      for (std::size_t f = 0; f < update_fields; ++f)
+        if (const auto group = slots_[slot.tensor].group; group && rule_of(*group).uses(f))
+          bytes += slot.count * size_of(bucket.dtype);
+  return bytes;
 }
 
 void BucketOptimizer::update_others() {

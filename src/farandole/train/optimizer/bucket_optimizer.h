@@ -43,11 +43,12 @@ class BucketOptimizer {
   // values and the flat memory.
   // With `sharing`, which must outlive this object, the ranks of the node share parameters and state; those
   // of local rank 0 are kept. A fused kernel must be able to update all parameters.
+  // Without `flat_parameters`, which are indexed by bucket, the parameters get new memory.
   // Throws: with `sharing`, as NodeSharing::map().
   // Collective: with `sharing`, every rank of the node must call this in the same order.
   BucketOptimizer(torch::optim::Optimizer& optimizer, const BucketPlan& plan,
                   std::vector<torch::Tensor> parameters, std::vector<torch::Tensor> gradients,
-                  NodeSharing* sharing = nullptr);
+                  NodeSharing* sharing = nullptr, std::vector<torch::Tensor> flat_parameters = {});
   ~BucketOptimizer();
 
   // Multiplies all gradients of the bucket by `factor`. Then updates the parameters of the bucket that a
@@ -66,6 +67,7 @@ class BucketOptimizer {
   // may change them while others call this.
   void stop_sharing();
   std::size_t shared_bytes() const;  // Parameters and state that the ranks of the node share.
+  std::size_t state_bytes() const;   // State of parameters that fused kernels update.
   // Hashes of the memory in which parameters belong; each rank of the node computes some. Only with sharing.
   // Collective: every rank of the node must call this in the same order.
   KnownHashes hash_places();

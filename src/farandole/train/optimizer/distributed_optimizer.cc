@@ -22,6 +22,7 @@
 #include "farandole/train/collectives_internals.h"
 #include "farandole/train/optimizer/bucket_optimizer.h"
 #include "farandole/train/optimizer/changes_by_hand.h"
+#include "farandole/train/optimizer/divided_optimizer.h"
 #include "farandole/train/optimizer/gradient_synchronizer.h"
 #include "farandole/train/optimizer/joining.h"
 #include "farandole/train/optimizer/loss_scaler.h"
@@ -149,12 +150,18 @@ struct DistributedOptimizer::Impl {
         return std::ranges::any_of(parameters.tensors, [&](const auto& own) { return own.is_same(tensor); });
       });
     });
-    why_not = why_not_shared(options, inner, parameters, gradients->ranks(),
-                             {session.internals().gpu.has_value(), shares_parameters});
-    if (why_not.empty()) sharing = gradients->ranks().node_sharing();
+    why_not =
+        why_not_shared(options, inner, parameters, gradients->ranks(),
+                       {.on_gpu = gradients->device() != nullptr,
+                        .can_gather = gradients->device() != nullptr && gradients->device()->can_gather(),
+                        .shares_parameters = shares_parameters});
+    if (!why_not.empty()) return;
+    has_parts = gradients->device() != nullptr;
+    if (!has_parts) sharing = gradients->ranks().node_sharing();
   }
 
   void use_planned_buckets() {
+    if (has_parts) return use_parts();
     updates.reset();
     const bool divides = sharing != nullptr && (divided || have_same_parameters());
     if (!divides && guard.has_stepped() && std::exchange(sharing, nullptr) != nullptr)
@@ -169,6 +176,15 @@ struct DistributedOptimizer::Impl {
       updates.emplace(inner, gradients->plan(), parameters.tensors, gradients->flat());
     }
     changes.expect(parameters.tensors);
+    follow_loss_scale();
+  }
+
+  // On GPUs, each rank has all parameters, and the state of its part of them.
+  void use_parts() {
+    const auto former = std::move(parts);
+    gradients->use(planner->plan(), nullptr, Divided::yes);
+    parts = std::make_unique<DividedOptimizer>(inner, *gradients->device(), gradients->plan(),
+                                               parameters.tensors, gradients->flat(), former.get());
     follow_loss_scale();
   }
 
@@ -235,6 +251,7 @@ struct DistributedOptimizer::Impl {
     const bool contributes = active || gradients->pending();
     if (!contributes) follow_loss_scale();
     gradients->finish();
+    gradients->gather();
     if (joins_gradients()) gradients->await_results();
     synchronized = true;
     if (joins_gradients()) {
@@ -261,7 +278,9 @@ struct DistributedOptimizer::Impl {
   // `known`: the last bucket of which is known whether it is finite.
   void update(std::size_t bucket, const GradientFactor& factor, std::size_t known) {
     const Span span(session.timeline(), Category::optimizer, "update");
-    updates->update(bucket, factor, gradients->found_nonfinite(known));
+    const auto leave_out = gradients->found_nonfinite(known);
+    if (parts != nullptr) parts->update(bucket, factor, leave_out);
+    if (updates) updates->update(bucket, factor, leave_out);
   }
 
   // No rank may change parameters before all ranks of the node have come to the end of their passes, or go on
@@ -273,6 +292,7 @@ struct DistributedOptimizer::Impl {
       sharing->meet("begin of the update");
     }
     for (std::size_t b = 0; b < buckets; ++b) update(b, factor, buckets - 1);
+    if (parts != nullptr) parts->hold();
     if (divided) sharing->meet("end of the update");
   }
 
@@ -281,7 +301,7 @@ struct DistributedOptimizer::Impl {
   // and throws then.
   bool must_know() const {
     return scaler || joins_gradients() || options.on_nonfinite == OnNonFinite::skip ||
-           (options.on_nonfinite == OnNonFinite::stop && updates->has_others());
+           (options.on_nonfinite == OnNonFinite::stop && has_others());
   }
 
   // Called when all gradients are reduced. Returns whether the parameters should be updated.
@@ -355,11 +375,15 @@ struct DistributedOptimizer::Impl {
     gradients->finish([&](std::size_t b) {
       if (any || gradients->finite()) update(b, 1.0, b);
     });
+    if (parts != nullptr) parts->hold();
     return accept_gradients();
   }
 
+  bool has_others() const { return parts != nullptr ? parts->has_others() : updates->has_others(); }
+
   void end_step() {
-    updates->update_others();
+    if (parts != nullptr) parts->update_others();
+    if (updates) updates->update_others();
     changes.expect(parameters.tensors);
     if (scaler) scaler->stepped();
   }
@@ -369,7 +393,7 @@ struct DistributedOptimizer::Impl {
     if (joining->under_way())
       throw UserError("step() cannot take a closure inside a Join, because ranks without batches have none");
     if (scaler) throw UserError("step() cannot take a closure with loss scaling");
-    if (divided) {
+    if (divided || has_parts) {
       if (options.shard == Shard::required)
         throw UserError(
             "step() cannot take a closure if parameters are divided by the ranks of a node; use shard auto");
@@ -513,6 +537,7 @@ struct DistributedOptimizer::Impl {
   }
 
   Sharding sharding() const {
+    if (parts != nullptr) return parts->sharding();
     Sharding result{divided, divided ? "" : why_not};
     if (!divided) return result;
     result.ranks = sharing->node_size();
@@ -534,6 +559,8 @@ struct DistributedOptimizer::Impl {
   std::optional<Joining> joining;
   std::optional<BucketPlanner> planner;
   std::optional<BucketOptimizer> updates;
+  bool has_parts = false;                   // On GPUs, each rank has its part of the state.
+  std::unique_ptr<DividedOptimizer> parts;  // Then in the place of `updates`.
   // Set if the ranks of a node share parameters, or will after the first step.
   NodeSharing* sharing = nullptr;
   bool divided = false;  // They do.
@@ -640,6 +667,9 @@ std::optional<TunedPlan> DistributedOptimizer::tuned() const {
   if (tuner == nullptr) return std::nullopt;
   return TunedPlan{tuner->current(), tuner->milliseconds(), tuner->default_milliseconds(), tuner->steps()};
 }
+void DistributedOptimizer::gather_state() {
+  if (impl_->parts != nullptr) impl_->parts->gather_state();
+}
 Sharding DistributedOptimizer::sharding() const {
   return impl_->sharding();
 }
@@ -660,6 +690,9 @@ std::size_t DistributedOptimizer::sent_bytes() const {
 }
 torch::optim::Optimizer& DistributedOptimizer::inner() {
   return impl_->inner;
+}
+DividedOptimizer* DistributedOptimizer::divided() {
+  return impl_->parts.get();
 }
 const DistributedOptimizerOptions& DistributedOptimizer::options() const {
   return impl_->options;

@@ -179,28 +179,28 @@ void GradientBuckets::collect(std::size_t bucket) {
     if (parameters_[slot.tensor].grad().defined()) pack(slot.tensor);
 }
 
-// The norm is computed tensor by tensor, so that its rounding does not depend on the plan. It uses short
-// rows, because float32 is not accurate enough for the whole sum.
+void append_norms(const Tensor& flat, std::vector<Tensor>& norms) {
+  constexpr std::int64_t row = 4096;
+  // In half precision, the norm of a row could overflow although its elements are finite.
+  const auto type = flat.element_size() == 2 ? torch::kFloat32 : flat.scalar_type();
+  const std::int64_t rest = flat.numel() % row;
+  const auto rows = flat.narrow(0, 0, flat.numel() - rest).view({-1, row});
+  norms.push_back(rows.norm(2, {1}, false, type).to(torch::kFloat64));
+  norms.push_back(flat.narrow(0, flat.numel() - rest, rest).norm(2, type).to(torch::kFloat64).view({1}));
+}
+
+// The norm is computed tensor by tensor, so that its rounding does not depend on the plan.
 Tensor GradientBuckets::norm() const {
   const torch::NoGradGuard no_grad;
-  constexpr std::int64_t row = 4096;
   if (parameters_.empty()) return torch::zeros({}, torch::kFloat64);
-  // In half precision, the norm of a row could overflow although its elements are finite.
-  const auto type_of = [](const Tensor& tensor) {
-    return tensor.element_size() == 2 ? torch::kFloat32 : tensor.scalar_type();
-  };
-  std::vector<Tensor> norms(2 * parameters_.size());
-  for (std::size_t b = 0; b < flat_.size(); ++b) {
-    for (const auto& slot : reducer_.plan().buckets[b].slots) {
-      const auto all =
-          flat_[b].narrow(0, static_cast<std::int64_t>(slot.offset), static_cast<std::int64_t>(slot.count));
-      const std::int64_t rest = all.numel() % row;
-      const auto rows = all.narrow(0, 0, all.numel() - rest).view({-1, row});
-      norms[2 * slot.tensor] = rows.norm(2, {1}, false, type_of(rows)).to(torch::kFloat64);
-      norms[2 * slot.tensor + 1] =
-          all.narrow(0, all.numel() - rest, rest).norm(2, type_of(rows)).to(torch::kFloat64).view({1});
-    }
-  }
+  std::vector<std::vector<Tensor>> by_tensor(parameters_.size());
+  for (std::size_t b = 0; b < flat_.size(); ++b)
+    for (const auto& slot : reducer_.plan().buckets[b].slots)
+      append_norms(
+          flat_[b].narrow(0, static_cast<std::int64_t>(slot.offset), static_cast<std::int64_t>(slot.count)),
+          by_tensor[slot.tensor]);
+  std::vector<Tensor> norms;
+  for (const auto& of_tensor : by_tensor) norms.insert(norms.end(), of_tensor.begin(), of_tensor.end());
   return torch::cat(norms).norm();
 }
 

@@ -27,6 +27,10 @@ namespace farandole {
 // The message of a UserError if GradientBuckets::overtaken().
 extern const char* const of_inner_step;
 
+// Appends the norms of short rows of a flat tensor, in float64, because float32 is not accurate enough for
+// the whole sum.
+void append_norms(const torch::Tensor& flat, std::vector<torch::Tensor>& norms);
+
 class GradientBuckets {
  public:
   // `parameters` are in the order of the reducer's plan. `passes`: number of backward passes whose gradients

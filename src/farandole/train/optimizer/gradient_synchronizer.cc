@@ -40,7 +40,7 @@ GradientSynchronizer::GradientSynchronizer(Session& session, std::unique_ptr<Tra
               dense.tensors.empty() ? options.stop_requested : std::function<bool()>()),
       device_(make_device(session, *communicator_, options, number_)) {}
 
-void GradientSynchronizer::use(BucketPlan plan, NodeSharing* sharing) {
+void GradientSynchronizer::use(BucketPlan plan, NodeSharing* sharing, Divided divided) {
   DeviceReducer::Unreported unreported;
   if (reducer_ != nullptr) {
     if (on_device()) unreported = device_reducer_->retire();
@@ -53,7 +53,7 @@ void GradientSynchronizer::use(BucketPlan plan, NodeSharing* sharing) {
   const auto op = options_.average ? ReduceOp::average : ReduceOp::sum;
   if (device_ != nullptr) {
     auto reducer = std::make_unique<DeviceReducer>(*device_, std::move(plan), op, session_.timeline(),
-                                                   options_.stop_requested);
+                                                   options_.stop_requested, divided);
     reducer->report_later(unreported);
     device_reducer_ = reducer.get();
     reducer_ = std::move(reducer);
@@ -74,6 +74,7 @@ void GradientSynchronizer::use(BucketPlan plan, NodeSharing* sharing) {
 }
 
 void GradientSynchronizer::finish(const std::function<void(std::size_t)>& reduced) {
+  in_parts_ = device_reducer_ != nullptr && device_reducer_->is_divided();
   buckets_->finish(reduced);
   reduce_sparse();
   session_.internals().calls().count_step();
@@ -121,7 +122,30 @@ void GradientSynchronizer::collect() {
   for (std::size_t b = 0; b < flat().size(); ++b) buckets_->collect(b);
 }
 
+void GradientSynchronizer::gather() {
+  if (!device_reducer_ || !device_reducer_->is_divided()) return;
+  device_reducer_->gather();
+  in_parts_ = false;
+}
+
+torch::Tensor GradientSynchronizer::norm_of_parts() const {
+  const torch::NoGradGuard no_grad;
+  std::vector<torch::Tensor> norms;
+  for (std::size_t b = 0; b < flat().size(); ++b) {
+    const auto [first, last] = device_reducer_->own_part(b);
+    append_norms(
+        flat()[b].narrow(0, static_cast<std::int64_t>(first), static_cast<std::int64_t>(last - first)),
+        norms);
+  }
+  const auto sum =
+      torch::from_blob(device_->number(), {}, torch::dtype(torch::kFloat64).device(flat().front().device()));
+  sum.copy_(torch::cat(norms).square().sum());
+  device_->sum_over_ranks("norm of the gradients");
+  return sum.sqrt();
+}
+
 torch::Tensor GradientSynchronizer::norm() const {
+  if (in_parts_) return norm_of_parts();
   const auto dense = buckets_->norm();
   if (sparse_names_.empty()) return dense;
   return torch::full({}, std::hypot(dense.item<double>(), sparse_.norm()), torch::kFloat64);

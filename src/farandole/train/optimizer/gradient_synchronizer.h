@@ -30,10 +30,10 @@ class GradientSynchronizer {
                        const TrainedParameters& dense, const TrainedParameters& sparse,
                        const DistributedOptimizerOptions& options);
 
-  Communicator& ranks() { return *communicator_; }
+  Communicator& ranks() const { return *communicator_; }
   // Moves dense gradients to the memory of these buckets; the gradients become undefined.
-  // `sharing`: as HostReducerOptions::sharing.
-  void use(BucketPlan plan, NodeSharing* sharing = nullptr);
+  // `sharing`: as HostReducerOptions::sharing. On a device, the gradients can be divided.
+  void use(BucketPlan plan, NodeSharing* sharing = nullptr, Divided divided = Divided::no);
   const BucketPlan& plan() const { return reducer_->plan(); }
   // Gradients, indexed by bucket.
   const std::vector<torch::Tensor>& flat() const { return buckets_->flat(); }
@@ -57,6 +57,9 @@ class GradientSynchronizer {
   // device, this is about the step before this one unless await_results() was called; found_nonfinite() is
   // about this one.
   bool finite() const { return !reducer_->first_nonfinite() && !sparse_.first_nonfinite(); }
+  // If gradients are divided, each rank gets those of all parts.
+  // Collective: every rank of the group must call this in the same order.
+  void gather();
   // Call this after finish() if nobody uses the gradients.
   void discard() {
     if (on_device()) device_reducer_->discard();
@@ -69,6 +72,7 @@ class GradientSynchronizer {
   bool multiplies() const { return on_device() && device_reducer_->can_multiply(); }
   void multiply_by(double factor) { device_reducer_->multiply_by(factor); }
   bool on_device() const { return device_reducer_ != nullptr; }
+  BucketDevice* device() const { return device_.get(); }  // Null on the host.
   std::optional<torch::Tensor> found_nonfinite(std::size_t bucket) const {
     return buckets_->found_nonfinite(bucket);
   }
@@ -81,6 +85,7 @@ class GradientSynchronizer {
   // Copies gradients that users have put in the place of reduced gradients.
   void collect();
   // Norm of all reduced gradients together.
+  // Collective, if they are divided: every rank of the group must call this in the same order.
   torch::Tensor norm() const;  // A scalar of float64.
   void scale(const GradientFactor& factor);
   void scale_sparse(double factor);
@@ -92,6 +97,7 @@ class GradientSynchronizer {
 
  private:
   int rank_of_job(std::size_t rank) const;  // Of a rank of the communicator.
+  torch::Tensor norm_of_parts() const;
   void reduce_sparse() { sparse_.reduce(options_.average ? communicator_->size : 1); }
 
   Session& session_;
@@ -105,6 +111,7 @@ class GradientSynchronizer {
   // On a device, both are there, and device_reducer_ is reducer_; on the host, both are null.
   const std::unique_ptr<BucketDevice> device_;
   DeviceReducer* device_reducer_ = nullptr;
+  bool in_parts_ = false;                // Each rank has its part of the reduced gradients.
   HostReducer* host_reducer_ = nullptr;  // reducer_, if there is no device.
   std::unique_ptr<GradientReducer> reducer_;
   CollectiveRegistry::Explanation explanation_;

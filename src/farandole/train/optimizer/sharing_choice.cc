@@ -23,14 +23,16 @@ std::string find_reason(const DistributedOptimizerOptions& options, const torch:
   };
   if (options.synchronization.of_parameters()) return "the ranks average parameters";
   if (ranks.size == 1) return "there is one rank";
-  if (facts.on_gpu) return "the ranks compute on GPUs";
+  if (facts.on_gpu && options.shard != Shard::required)
+    return "the ranks compute on GPUs, where shard must be on";
+  if (facts.on_gpu && !facts.can_gather) return "ranks share GPUs";
   if (!options.sparse_parameters.empty()) return "there are sparse gradients";
   if (options.compression.of_ranks()) return "gradients are compressed";
   if (!is_divisible(optimizer)) return "the optimizer is not SGD, Adam, AdamW or RMSprop";
   if (facts.shares_parameters) return "another optimizer has the same parameters";
   if (dense.tensors.empty() || std::ranges::any_of(dense.tensors, has_other_type))
     return "there are parameters of other types than float32 and float64";
-  if (ranks.node_sharing() == nullptr) return "no ranks on the same node share memory";
+  if (!facts.on_gpu && ranks.node_sharing() == nullptr) return "no ranks on the same node share memory";
   return {};
 }
 
@@ -47,6 +49,10 @@ std::string describe(const Sharding& sharding) {
   constexpr std::size_t mib = std::size_t{1} << 20;
   if (!sharding.divided)
     return fmt::format("each rank keeps all parameters and optimizer state: {}", sharding.why_not);
+  if (sharding.on_gpus)
+    return fmt::format(
+        "optimizer state is divided by {} ranks: with parameters, {} MiB of a GPU instead of {} MiB",
+        sharding.ranks, (sharding.bytes + mib - 1) / mib, (sharding.bytes_undivided + mib - 1) / mib);
   return fmt::format(
       "parameters and optimizer state are kept once a node: {} MiB instead of {} MiB for {} ranks",
       (sharding.bytes + mib - 1) / mib, (sharding.bytes_undivided + mib - 1) / mib, sharding.ranks);

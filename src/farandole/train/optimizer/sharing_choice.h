@@ -14,6 +14,7 @@ namespace farandole {
 // What decides beside the options; the same on all ranks.
 struct SharingFacts {
   bool on_gpu = false;
+  bool can_gather = false;         // On GPUs: BucketDevice::can_gather().
   bool shares_parameters = false;  // With another DistributedOptimizer of this process.
 };
 

@@ -13,6 +13,8 @@
 #include "farandole/base/log.h"
 #include "farandole/base/text/json.h"
 #include "farandole/checkpoint/schema.h"
+#include "farandole/train/distributed_optimizer.h"
+#include "farandole/train/optimizer/divided_optimizer.h"
 #include "farandole/train/session_internals.h"
 #include "farandole/train/tensor_bytes.h"
 #include "farandole/train/torch_optimizers.h"
@@ -66,6 +68,12 @@ std::vector<std::string> parameter_names(const ParameterNames& tracked, torch::o
     }
   }
   return names;
+}
+
+// Null if the ranks do not divide the optimizer's state.
+DividedOptimizer* divided(Session& session, const torch::optim::Optimizer& optimizer) {
+  auto* const distributed = session.internals().optimizer_of(optimizer);
+  return distributed != nullptr ? distributed->divided() : nullptr;
 }
 
 // The state of a parameter belongs to the first optimizer that has it. What belongs to none goes to the first
@@ -245,7 +253,11 @@ std::size_t bytes_on_gpu(const TrackedState& state) {
 void capture(Session& session, const TrackedState& state, const Position& position, SnapshotBuilder& snapshot,
              DeviceCopies* copies) {
   const auto rng = session.all_gather(random_state(session.device()).unsqueeze(0));
-  if (session.rank() != 0) return;
+  if (session.rank() != 0) {
+    for (auto* const optimizer : state.optimizers)
+      if (auto* const parts = divided(session, *optimizer)) parts->visit_state([](auto&&...) {});
+    return;
+  }
   auto& header = snapshot.header();
   header.step = position.step;
   header.epoch = position.epoch;
@@ -257,9 +269,19 @@ void capture(Session& session, const TrackedState& state, const Position& positi
   };
   for (const auto& [name, tensor] : tensors_of(state)) add_copy(schema::model + name, tensor);
   const auto known = names_of_parameters(state);
-  for (auto* const optimizer : state.optimizers)
-    for (const auto& [name, tensor] : export_optimizer_state(*optimizer, parameter_names(known, *optimizer)))
-      add(snapshot, schema::optimizer + name, tensor, copies);
+  for (auto* const optimizer : state.optimizers) {
+    auto* const parts = divided(session, *optimizer);
+    if (parts == nullptr) {
+      for (const auto& [name, tensor] :
+           export_optimizer_state(*optimizer, parameter_names(known, *optimizer)))
+        add(snapshot, schema::optimizer + name, tensor, copies);
+      continue;
+    }
+    parts->visit_state([&](std::size_t tensor, const std::string& field, const torch::Tensor& value) {
+      const auto found = known.find(parts->parameters()[tensor].unsafeGetTensorImpl());
+      if (found != known.end()) add(snapshot, schema::optimizer + found->second + "/" + field, value);
+    });
+  }
   for (const auto& [name, tensor] : tensors_of_values(state)) add_copy(schema::values + name, tensor);
   for (std::size_t k = 0; k < state.scalers.size(); ++k)
     if (state.scalers[k] != nullptr) add_loss_scale(snapshot, *state.scalers[k], k);
@@ -357,7 +379,10 @@ void restore(Session& session, const TrackedState& state, Snapshot* snapshot) {
     saved_generators[1] = rng.size(1);
   });
   for (const auto& [prefix, module] : state.modules) session.broadcast(*module);
-  for (auto* const optimizer : state.optimizers) session.broadcast(*optimizer);
+  for (auto* const optimizer : state.optimizers) {
+    if (auto* const parts = divided(session, *optimizer)) parts->forget_state();
+    session.broadcast(*optimizer);
+  }
   for (auto& [name, tensor] : tensors_of_values(state)) session.broadcast_(tensor);
   for (std::size_t k = 0; k < state.scalers.size(); ++k)
     if (state.scalers[k] != nullptr) restore_loss_scale(session, *state.scalers[k], snapshot, k);
