@@ -38,26 +38,6 @@ std::string find_reason(const DistributedOptimizerOptions& options, const torch:
 
 }  // namespace
 
-Shard parse_shard(std::string_view text) {
-  if (text == "auto") return Shard::automatic;
-  if (text == "off") return Shard::off;
-  if (text == "on") return Shard::required;
-  throw UserError(fmt::format("--shard cannot be '{}'; use auto, on or off", text));
-}
-
-std::string describe(const Sharding& sharding) {
-  constexpr std::size_t mib = std::size_t{1} << 20;
-  if (!sharding.divided)
-    return fmt::format("each rank keeps all parameters and optimizer state: {}", sharding.why_not);
-  if (sharding.on_gpus)
-    return fmt::format(
-        "optimizer state is divided by {} ranks: with parameters, {} MiB of a GPU instead of {} MiB",
-        sharding.ranks, (sharding.bytes + mib - 1) / mib, (sharding.bytes_undivided + mib - 1) / mib);
-  return fmt::format(
-      "parameters and optimizer state are kept once a node: {} MiB instead of {} MiB for {} ranks",
-      (sharding.bytes + mib - 1) / mib, (sharding.bytes_undivided + mib - 1) / mib, sharding.ranks);
-}
-
 std::string why_not_shared(const DistributedOptimizerOptions& options,
                            const torch::optim::Optimizer& optimizer, const TrainedParameters& dense,
                            Communicator& ranks, const SharingFacts& facts) {
