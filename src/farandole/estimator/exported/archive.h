@@ -78,8 +78,8 @@ class ExportedArchiveWriter {
   void write(const std::string& name, const std::string& text) { write(name, text.data(), text.size()); }
 
   std::string file_;
-  std::ofstream
-      out_;  // Errors show at the end, because the destructor of LibTorch's writer must not meet them.
+  // Errors show at the end, because the destructor of LibTorch's writer must not meet them.
+  std::ofstream out_;
   caffe2::serialize::PyTorchStreamWriter writer_;
   // The record of each storage, or of a tensor that is written alone, in a folder.
   std::map<std::pair<std::string, const void*>, std::string> records_;
