@@ -54,11 +54,12 @@ nlohmann::json config_with(const std::string& option) {
 TEST(TrainOptions, CheckpointsHaveEachOptionThatDecidesWhatIsTrained) {
   // Where and for how long a run trains, what it writes, and what it watches.
   const std::vector<std::string> others = {
-      "data-scratch",     "ranks-per-gpu", "transport",        "run-dir",         "resume",
-      "resume-optimizer", "mtbf",          "checkpoint-every", "checkpoint-keep", "timeline",
-      "gpu-activity",     "recorder-mb",   "recorder-dir",     "stop-before",     "merge-limit",
-      "log-steps",        "stall-seconds", "stall-abort",      "sample",          "checkpoint-keep-every",
-      "tensorboard",      "prometheus",    "peak-tflops"};
+      "data-scratch",    "ranks-per-gpu",    "transport",    "run-dir",
+      "resume",          "resume-optimizer", "mtbf",         "checkpoint-every",
+      "checkpoint-keep", "timeline",         "gpu-activity", "recorder-mb",
+      "recorder-dir",    "stop-before",      "merge-limit",  "log-steps",
+      "stall-seconds",   "stall-abort",      "sample",       "checkpoint-keep-every",
+      "tensorboard",     "prometheus",       "peak-tflops",  "shard"};
   const std::map<std::string, std::string> with_older_names = {{"batch-size", "batch"},
                                                                {"validation", "held-out"}};
   TrainOptions options;

@@ -37,7 +37,7 @@ std::vector<std::string> sparse_parameters(const torch::nn::Module& module);
 // ranks have done so. The results are the same. For programs this means, until this object ends:
 // - Reading works on every rank: parameters, state, checkpoints, clones.
 // - Every rank may do what has the same result if it is done twice, with the same values: clamp_(), copy_(),
-//   torch::load().
+//   torch::load(). A barrier must follow before any rank changes them again.
 // - What depends on the old value, such as mul_(0.99) or add_(), must be done on one rank of each node,
 //   between two barriers. On every rank it would be done several times; a warning says so in the second step.
 // - After step(), grad() may still be this rank's own gradient. Call synchronize() before step() to see

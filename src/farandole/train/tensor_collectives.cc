@@ -238,6 +238,9 @@ void TensorCollectives::broadcast(torch::nn::Module& module, int root) {
   for (const auto& item : module.named_parameters()) send(item.key(), item.value().detach());
   for (const auto& item : module.named_buffers())
     if (item.value().defined()) send(item.key(), item.value());
+  // If ranks share the parameters, the root could change them while others still write what
+  // they have received.
+  internals_->communicator->barrier();
 }
 
 void TensorCollectives::broadcast(std::string& text, int root) {
@@ -275,6 +278,7 @@ void TensorCollectives::broadcast(torch::optim::Optimizer& optimizer) {
     value = data;
   }
   if (rank() != 0) import_optimizer_state(optimizer, names, state);
+  internals_->communicator->barrier();  // As for a module.
 }
 
 }  // namespace farandole

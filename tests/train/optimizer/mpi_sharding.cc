@@ -362,6 +362,22 @@ TEST(Sharding, FollowsWhatProgramsDoWithParameters) {
   for (const auto& [name, make] : some_divisible()) expect_same_bits(name, make, {}, program);
 }
 
+// As when a checkpoint is loaded on one rank directly after the first broadcast. The tensor is so large that
+// some ranks receive it later than others.
+TEST(Sharding, BroadcastsEndWhenAllRanksHaveReceived) {
+  const auto net = std::make_shared<torch::nn::LinearImpl>(2048, 1024);
+  torch::optim::SGD inner(net->parameters(), 0.1);
+  const DistributedOptimizer optimizer(*session, inner, net->named_parameters());
+  const torch::NoGradGuard no_grad;
+  for (int i = 1; i <= 20; ++i) {
+    session->broadcast(*net);
+    if (session->rank() == 0) net->weight.fill_(i);
+    session->broadcast(*net);
+    EXPECT_TRUE((net->weight == i).all().item<bool>()) << i;
+    session->barrier();
+  }
+}
+
 TEST(Sharding, WarnsOfWhatEveryRankChanges) {
   const auto warned = [](bool on_every_rank) {
     Training training(Shard::automatic, divisible()[5].make);
