@@ -32,8 +32,8 @@ std::vector<std::string> sparse_parameters(const torch::nn::Module& module);
 // the other ranks contribute zeros. If it has none on any rank, its gradient stays undefined and it is not
 // updated, as in a single process.
 //
-// On CPUs, the ranks of a node keep parameters and optimizer state once, in memory that they share
-// (DistributedOptimizerOptions::shard). Each rank updates its part of them in step(), which returns when all
+// With DistributedOptimizerOptions::shard, the ranks of a node keep parameters and optimizer state once, in
+// memory that they share. Each rank updates its part of them in step(), which returns when all
 // ranks have done so. The results are the same. For programs this means, until this object ends:
 // - Reading works on every rank: parameters, state, checkpoints, clones.
 // - Every rank may do what has the same result if it is done twice, with the same values: clamp_(), copy_(),

@@ -75,7 +75,8 @@ struct DistributedOptimizerOptions {
   OnNonFinite on_nonfinite = OnNonFinite::stop;
   // Not with averaged parameters or a closure.
   std::optional<LossScaling> loss_scaling{};
-  Shard shard = Shard::automatic;
+  // Off, because a program or a module may change parameters itself, as an Embedding with max_norm does.
+  Shard shard = Shard::off;
   // Called in each step, possibly on another thread; see DistributedOptimizer::stopping().
   std::function<bool()> stop_requested{};
 };

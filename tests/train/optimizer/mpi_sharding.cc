@@ -367,7 +367,7 @@ TEST(Sharding, FollowsWhatProgramsDoWithParameters) {
 TEST(Sharding, BroadcastsEndWhenAllRanksHaveReceived) {
   const auto net = std::make_shared<torch::nn::LinearImpl>(2048, 1024);
   torch::optim::SGD inner(net->parameters(), 0.1);
-  const DistributedOptimizer optimizer(*session, inner, net->named_parameters());
+  const DistributedOptimizer optimizer(*session, inner, net->named_parameters(), {.shard = Shard::automatic});
   const torch::NoGradGuard no_grad;
   for (int i = 1; i <= 20; ++i) {
     session->broadcast(*net);
@@ -448,12 +448,12 @@ TEST(Sharding, RefusesDifferentParametersAsBefore) {
   auto net = std::make_shared<Branches>(torch::kFloat32);
   torch::optim::SGD sgd(net->parameters(), 0.1);
   {
-    DistributedOptimizer optimizer(*session, sgd, net->named_parameters());
+    DistributedOptimizer optimizer(*session, sgd, net->named_parameters(), {.shard = Shard::automatic});
     EXPECT_FALSE(optimizer.sharding().divided);
     net->loss(1, true).backward();
     EXPECT_THROW(optimizer.step(), UserError);
   }
-  DistributedOptimizer optimizer(*session, sgd, net->named_parameters());
+  DistributedOptimizer optimizer(*session, sgd, net->named_parameters(), {.shard = Shard::automatic});
   session->broadcast(*net);
   for (int i = 0; i < 3; ++i) step_of(optimizer, net->loss(i, true));
   EXPECT_EQ(optimizer.sharding().divided, has_neighbours());
