@@ -491,7 +491,7 @@ TEST(Sharding, SaysWhyNot) {
   Training first(Shard::required, sgd);
   EXPECT_TRUE(first.optimizer->sharding().divided);
   torch::optim::SGD second(first.net->parameters(), 0.1);
-  DistributedOptimizer also(*session, second, first.net->named_parameters());
+  DistributedOptimizer also(*session, second, first.net->named_parameters(), {.shard = Shard::automatic});
   EXPECT_EQ(also.sharding().why_not, "another optimizer has the same parameters");
 }
 
