@@ -139,8 +139,8 @@ class TrainedModel {
 
   const std::string& run() const { return run_; }
   std::filesystem::path folder() const { return folder_; }
-  std::filesystem::path model()
-      const;  // model.pt2 of torch.export or model.pt of TorchScript, as it was given.
+  // model.pt2 of torch.export or model.pt of TorchScript, as it was given.
+  std::filesystem::path model() const;
   std::filesystem::path state() const {
     return folder_ / "state.h5";
   }  // A data set for each name of the state dict.

@@ -52,12 +52,6 @@ Json extents_json(at::IntArrayRef values) {
 
 }  // namespace
 
-std::string first_line(const std::exception& error) {
-  const auto* const torch_error = dynamic_cast<const c10::Error*>(&error);
-  const std::string text = torch_error != nullptr ? torch_error->what_without_backtrace() : error.what();
-  return text.substr(0, text.find('\n'));
-}
-
 const ExportedTensors::Item* ExportedTensors::find(const std::string& name) const {
   const auto found = std::ranges::find(items, name, &Item::name);
   return found == items.end() ? nullptr : &*found;

@@ -16,9 +16,6 @@
 
 namespace farandole {
 
-// Returns the first line of an error of LibTorch, without its stacks.
-std::string first_line(const std::exception& error);
-
 // The tensors of a program under their names in the state dict. Those with the same storage share memory.
 struct ExportedTensors {
   struct Item {

@@ -56,9 +56,6 @@ std::vector<ExportedExtent> extents(const Json& json) {
 
 }  // namespace
 
-const char* const export_lines =
-    "torch.export.export(net, example, dynamic_shapes=({0: torch.export.Dim.DYNAMIC},))";
-
 std::int64_t exported_integer(const Json& json) {
   if (!json.is_number_integer() ||
       (json.is_number_unsigned() &&

@@ -15,9 +15,6 @@
 
 namespace farandole {
 
-// The line of Python after which an exported model has a dynamic batch and both modes.
-extern const char* const export_lines;
-
 // A size, a stride or an offset in a document. One with a symbol holds what it was in the example.
 struct ExportedExtent {
   std::int64_t value = 0;

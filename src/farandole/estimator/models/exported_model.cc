@@ -35,7 +35,7 @@ auto reading(const std::string& file, Work work) {
   } catch (const std::bad_alloc&) {
     throw damaged("it asks for more memory than there is");
   } catch (const std::exception& error) {
-    throw damaged(first_line(error));
+    throw damaged(brief(error));
   }
 }
 
@@ -105,12 +105,20 @@ void check_no_pickle(const ExportedTensors& tensors) {
         tensors.pickled, tensors.pickled));
 }
 
-void check_operators(const BoundProgram& bound) {
-  if (!bound.missing().empty())
+// Throws: UserError if an operator of the program is missing.
+std::unique_ptr<const BoundProgram> bind(ExportedProgram program, torch::Device device,
+                                         const ExportedTensors& weights, const ExportedTensors& constants) {
+  auto bound =
+      std::make_unique<const BoundProgram>(std::move(program), device, [&](const ExportedInput& input) {
+        const bool is_constant = input.kind == ExportedInput::Kind::constant || !input.persistent;
+        return same_tensor(is_constant ? constants : weights, input);
+      });
+  if (!bound->missing().empty())
     throw UserError(
         fmt::format("it needs {}, which this LibTorch cannot run; replace {} in the model, or try "
                     "torch.export.export(...).run_decompositions()",
-                    fmt::join(bound.missing(), ", "), bound.missing().size() == 1 ? "it" : "them"));
+                    fmt::join(bound->missing(), ", "), bound->missing().size() == 1 ? "it" : "them"));
+  return bound;
 }
 
 // Returns the inputs in the types that the program takes.
@@ -191,8 +199,8 @@ ExportedModel::ExportedModel(const fs::path& file, const fs::path& evaluation_fi
   reading(file_, [&] {
     weights_ = programs.front().archive->weights(programs.front().program.name, device);
     check_no_pickle(weights_);
-    for (auto item = weights_.items.begin(); item != weights_.items.end();
-         ++item)  // Tied weights are one tensor.
+    // Tied weights are one tensor.
+    for (auto item = weights_.items.begin(); item != weights_.items.end(); ++item)
       for (auto earlier = weights_.items.begin(); earlier != item; ++earlier)
         if (is_same_view(earlier->value, item->value)) item->value = earlier->value;
     add_to_module(programs.front().program);
@@ -208,12 +216,7 @@ ExportedModel::ExportedModel(const fs::path& file, const fs::path& evaluation_fi
         for (const auto& input : read.program.inputs)
           if (input.kind == ExportedInput::Kind::buffer && input.target == constant.name)
             constant.value = shared.emplace(constant.name, constant.value).first->second;
-      part.bound =
-          std::make_unique<BoundProgram>(std::move(read.program), device, [&](const ExportedInput& input) {
-            const bool is_constant = input.kind == ExportedInput::Kind::constant || !input.persistent;
-            return same_tensor(is_constant ? part.constants : weights_, input);
-          });
-      check_operators(*part.bound);
+      part.bound = bind(std::move(read.program), device, weights_, part.constants);
     });
 }
 
@@ -275,12 +278,7 @@ LabelFunction load_exported_function(const fs::path& file, torch::Device device)
     check_batch(programs.front());
     const auto weights = archive->weights(program.name, device),
                constants = archive->constants(program.name, device);
-    const auto bound =
-        std::make_shared<BoundProgram>(std::move(program), device, [&](const ExportedInput& input) {
-          const bool is_constant = input.kind == ExportedInput::Kind::constant || !input.persistent;
-          return same_tensor(is_constant ? constants : weights, input);
-        });
-    check_operators(*bound);
+    const std::shared_ptr<const BoundProgram> bound = bind(std::move(program), device, weights, constants);
     return LabelFunction([bound, name](const torch::Tensor& output, const torch::Tensor& label) {
       return bound->run(accepted(*bound, name, {output, label})).front();
     });
