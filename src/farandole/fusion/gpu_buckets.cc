@@ -56,11 +56,14 @@ struct ScanResult {
 // A divided bucket has all parts before its flags.
 class GpuBucket final : public DeviceBucket {
  public:
-  GpuBucket(std::shared_ptr<GpuParts> parts, const Bucket& bucket, ReduceOp op, std::size_t part)
+  // `part`: elements of the part of a rank, 0 if the bucket is not divided; `own`: those of this rank.
+  GpuBucket(std::shared_ptr<GpuParts> parts, const Bucket& bucket, ReduceOp op, std::size_t part,
+            std::pair<std::size_t, std::size_t> own)
       : parts_(std::move(parts)),
         bucket_(bucket),
         op_(op),
         part_(part),
+        own_(std::move(own)),
         payload_(part == 0 ? bucket.payload : part * static_cast<std::size_t>(parts_->ranks->size)),
         payload_bytes_(payload_ * size_of(bucket.dtype)),
         result_at_((payload_bytes_ + flag_count() * size_of(bucket.dtype) + 7) / 8 * 8),
@@ -171,11 +174,10 @@ class GpuBucket final : public DeviceBucket {
     auto* const stream = parts_->stream.handle();
     auto* const found = parts_->found;
     auto* const first = &result_there()->first;
-    const auto begin = std::min(part_ * static_cast<std::size_t>(parts_->ranks->rank), bucket_.payload);
-    const auto count = part_ == 0 ? bucket_.payload : std::min(part_, bucket_.payload - begin);
-    if (count > 0)
-      parts_->kernels.find_nonfinite(memory_.get() + begin * size_of(bucket_.dtype), count, bucket_.dtype,
-                                     first, found, stream, begin);
+    const auto [begin, end] = own_;
+    if (begin < end)
+      parts_->kernels.find_nonfinite(memory_.get() + begin * size_of(bucket_.dtype), end - begin,
+                                     bucket_.dtype, first, found, stream, begin);
     if (part_ != 0)
       parts_->ranks->reduce(fmt::format("result of {}", name),
                             std::array{DeviceReduction{first, 1, DType::int64, ReduceOp::min},
@@ -195,7 +197,9 @@ class GpuBucket final : public DeviceBucket {
   const std::shared_ptr<GpuParts> parts_;
   const Bucket bucket_;
   const ReduceOp op_;
-  const std::size_t part_, payload_;  // elements of the part of a rank, or 0; elements before the flags
+  const std::size_t part_;
+  const std::pair<std::size_t, std::size_t> own_;
+  const std::size_t payload_;  // elements before the flags
   const std::size_t payload_bytes_, result_at_, table_at_;
   const Buffer memory_;
   Turn turns_[2];
@@ -210,8 +214,10 @@ class GpuBuckets final : public BucketDevice {
       : parts_(std::make_shared<GpuParts>(bootstrap, gpu, std::move(options), find_nonfinite)) {}
 
   std::unique_ptr<DeviceBucket> make(const Bucket& bucket, ReduceOp op, Divided divided) override {
-    const auto part = divided == Divided::yes ? part_of(bucket.payload, size_of(bucket.dtype)) : 0;
-    return std::make_unique<GpuBucket>(parts_, bucket, op, part);
+    if (divided == Divided::no)
+      return std::make_unique<GpuBucket>(parts_, bucket, op, 0, std::pair(std::size_t{0}, bucket.payload));
+    return std::make_unique<GpuBucket>(parts_, bucket, op, part_of(bucket.payload, size_of(bucket.dtype)),
+                                       own_part(bucket));
   }
 
   int rank() const override { return parts_->ranks->rank; }
