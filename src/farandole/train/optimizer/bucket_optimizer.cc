@@ -358,7 +358,7 @@ void BucketOptimizer::prepare() {
   for (std::size_t b = 0; b < plan_.buckets.size(); ++b)
     for (const auto& bucket_slot : plan_.buckets[b].slots) {
       auto& slot = slots_[bucket_slot.tensor];
-      move_into_place(bucket_slot.tensor);
+      move_into_place(parameters_[bucket_slot.tensor], places_[bucket_slot.tensor]);
       if (!slot.group) continue;
       const auto there = places(b, bucket_slot, rule_of(*slot.group));
       const auto now = rule_->find_state(parameters_[bucket_slot.tensor]);
@@ -398,13 +398,15 @@ std::size_t BucketOptimizer::shared_bytes() const {
 
 BucketOptimizer::~BucketOptimizer() = default;
 
-// Modules replace the memory of a parameter when they are loaded or converted.
-void BucketOptimizer::move_into_place(std::size_t tensor) {
-  auto& parameter = parameters_[tensor];
-  if (same_place(parameter, places_[tensor])) return;
+void move_into_place(const Tensor& parameter, const Tensor& place) {
+  if (same_place(parameter, place)) return;
   const torch::NoGradGuard no_grad;
-  places_[tensor].copy_(parameter);
-  parameter.set_data(places_[tensor]);
+  place.copy_(parameter);
+  parameter.set_data(place);
+}
+
+bool has_fused_update(torch::optim::Optimizer& optimizer) {
+  return make_fused_rule(optimizer) != nullptr;
 }
 
 void BucketOptimizer::find_groups() {
@@ -456,7 +458,7 @@ std::vector<BucketOptimizer::Run> BucketOptimizer::runs(std::size_t b) {
     const auto& parameter = parameters_[slot.tensor];
     const auto group = slots_[slot.tensor].group;
     if (!group || !parameter.grad().defined()) continue;
-    move_into_place(slot.tensor);
+    move_into_place(parameter, places_[slot.tensor]);
     const auto rule = rule_of(*group);
     const auto step = rule_->adopt_state(parameter, places(b, slot, rule), sharing_ != nullptr);
     slots_[slot.tensor].has_state = true;
@@ -559,7 +561,7 @@ void BucketOptimizer::update_others() {
 
 std::vector<Tensor>& BucketOptimizer::writable_parameters() {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    move_into_place(i);
+    move_into_place(parameters_[i], places_[i]);
     torch::autograd::impl::bump_version(parameters_[i]);
   }
   return flat_parameters_;

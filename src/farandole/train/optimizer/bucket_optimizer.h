@@ -31,6 +31,13 @@ namespace farandole {
 using GradientFactor = std::variant<double, torch::Tensor>;
 void multiply(torch::Tensor& gradients, const GradientFactor& factor);
 
+// Gives the parameter the memory of `place`, with its own values, unless it has it. Modules replace the
+// memory of a parameter when they are loaded or converted.
+void move_into_place(const torch::Tensor& parameter, const torch::Tensor& place);
+
+// Whether fused kernels have the rule of this optimizer.
+bool has_fused_update(torch::optim::Optimizer& optimizer);
+
 class FusedRule;
 struct FlatRun;
 struct HostGradients;
@@ -93,7 +100,6 @@ class BucketOptimizer {
   void update_part(std::size_t bucket, const HostGradients& gradients);
   FlatRun piece_of(std::size_t bucket, std::size_t first, std::size_t end) const;
   UpdateRule rule_of(std::size_t group) const;
-  void move_into_place(std::size_t tensor);
   std::vector<Run> runs(std::size_t bucket);
   StateFields places(std::size_t bucket, const BucketSlot& slot, const UpdateRule& rule);
 

@@ -149,7 +149,7 @@ struct DistributedOptimizer::Impl {
       if (std::exchange(fuses, false)) gradients->use(planner->plan());
       updates.emplace(inner, gradients->plan(), parameters.tensors, gradients->flat());
     }
-    changes.expect(parameters.tensors);
+    expect_no_changes();
     follow_loss_scale();
   }
 
@@ -163,8 +163,12 @@ struct DistributedOptimizer::Impl {
   }
 
   // The second rank of a node says it, because the documentation lets one of them change parameters.
+  bool watches_changes() const { return divided && sharing->node_rank() == 1; }
+  void expect_no_changes() {
+    if (watches_changes()) changes.expect(parameters.tensors);
+  }
   void warn_of_changes() {
-    if (!divided || sharing->node_rank() != 1 || !changes.are_repeated(parameters.tensors)) return;
+    if (!watches_changes() || !changes.are_repeated(parameters.tensors)) return;
     log_warning(
         "the program changes parameters between steps, and the ranks of a node share them: what depends on the "
         "old value, such as mul_ and add_, is done once for each rank. Let one rank do it (distributed_optimizer.h), "
@@ -358,7 +362,7 @@ struct DistributedOptimizer::Impl {
   void end_step() {
     if (parts != nullptr) parts->update_others();
     if (updates) updates->update_others();
-    changes.expect(parameters.tensors);
+    expect_no_changes();
     if (scaler) scaler->stepped();
   }
 

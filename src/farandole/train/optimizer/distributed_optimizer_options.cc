@@ -41,16 +41,17 @@ Shard parse_shard(std::string_view text) {
 }
 
 std::string describe(const Sharding& sharding) {
-  constexpr std::size_t mib = std::size_t{1} << 20;
   if (!sharding.divided)
     return fmt::format("each rank keeps all parameters and optimizer state: {}", sharding.why_not);
+  constexpr std::size_t mib = std::size_t{1} << 20;
+  const auto now = (sharding.bytes + mib - 1) / mib, undivided = (sharding.bytes_undivided + mib - 1) / mib;
   if (sharding.on_gpus)
     return fmt::format(
         "optimizer state is divided by {} ranks: with parameters, {} MiB of a GPU instead of {} MiB",
-        sharding.ranks, (sharding.bytes + mib - 1) / mib, (sharding.bytes_undivided + mib - 1) / mib);
+        sharding.ranks, now, undivided);
   return fmt::format(
-      "parameters and optimizer state are kept once a node: {} MiB instead of {} MiB for {} ranks",
-      (sharding.bytes + mib - 1) / mib, (sharding.bytes_undivided + mib - 1) / mib, sharding.ranks);
+      "parameters and optimizer state are kept once a node: {} MiB instead of {} MiB for {} ranks", now,
+      undivided, sharding.ranks);
 }
 
 }  // namespace farandole

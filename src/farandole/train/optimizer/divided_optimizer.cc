@@ -111,7 +111,7 @@ DividedOptimizer::DividedOptimizer(torch::optim::Optimizer& optimizer, BucketDev
       const auto& [tensor, offset, count] = whole.slots[s];
       slots_[tensor] = {b, s};
       places_[tensor] = slot_view(flat_parameters_[b], whole.slots[s], parameters_[tensor]);
-      move_into_place(tensor);
+      move_into_place(parameters_[tensor], places_[tensor]);
       const auto begin = std::clamp(offset, first, last), end = std::clamp(offset + count, first, last);
       plan_of_parts_.buckets[b].slots[s] = {tensor, begin - first, end - begin};
       parts_[tensor] = elements(flat_parts[b], begin - first, end - begin);
@@ -139,14 +139,6 @@ DividedOptimizer::~DividedOptimizer() {
   }
 }
 
-// Modules replace the memory of a parameter when they are loaded or converted.
-void DividedOptimizer::move_into_place(std::size_t tensor) {
-  auto& parameter = parameters_[tensor];
-  if (same_place(parameter, places_[tensor])) return;
-  places_[tensor].copy_(parameter);
-  parameter.set_data(places_[tensor]);
-}
-
 // Programs change them, for example the learning rate.
 void DividedOptimizer::follow_options() {
   for (std::size_t g = 0; g < own_->param_groups().size(); ++g)
@@ -161,8 +153,8 @@ void DividedOptimizer::update(std::size_t b, const GradientFactor& factor,
     follow_options();
   }
   for (const auto& slot : plan_.buckets[b].slots) {
-    move_into_place(slot.tensor);
     const auto& parameter = parameters_[slot.tensor];
+    move_into_place(parameter, places_[slot.tensor]);
     const bool present = parameter.grad().defined();
     parts_[slot.tensor].mutable_grad() = present ? gradients_[slot.tensor] : Tensor();
     if (present) torch::autograd::impl::bump_version(parameter);
@@ -253,8 +245,8 @@ void DividedOptimizer::visit_state(const Visit& visit) {
     const auto element = size_of(bucket.dtype);
     const auto part = device_.part_of(bucket.payload, element);
     for (const auto& field : fields) {
-      std::vector<std::pair<BucketSlot, Tensor>>
-          own;  // Of the slots that have it, the same ones on all ranks.
+      // Of the slots that have it, the same ones on all ranks.
+      std::vector<std::pair<BucketSlot, Tensor>> own;
       for (const auto& slot : bucket.slots)
         if (const auto found = state.find(fmt::format("{}/{}", slot.tensor, field)); found != state.end())
           own.emplace_back(slot, found->second);

@@ -61,7 +61,6 @@ class DividedOptimizer {
   const std::vector<torch::Tensor>& parameters() const { return parameters_; }
 
  private:
-  void move_into_place(std::size_t tensor);
   void follow_options();
   void take_over_state();
   torch::Tensor part_of(const torch::Tensor& whole, std::size_t tensor) const;

@@ -2,21 +2,14 @@
 
 #include <algorithm>
 #include <fmt/format.h>
-#include <torch/optim.h>
-#include <typeinfo>
 
 #include "farandole/base/error.h"
+#include "farandole/train/optimizer/bucket_optimizer.h"
 
 namespace farandole {
 namespace {
 
-bool is_divisible(const torch::optim::Optimizer& optimizer) {
-  using namespace torch::optim;
-  const auto& type = typeid(optimizer);
-  return type == typeid(SGD) || type == typeid(Adam) || type == typeid(AdamW) || type == typeid(RMSprop);
-}
-
-std::string find_reason(const DistributedOptimizerOptions& options, const torch::optim::Optimizer& optimizer,
+std::string find_reason(const DistributedOptimizerOptions& options, torch::optim::Optimizer& optimizer,
                         const TrainedParameters& dense, Communicator& ranks, const SharingFacts& facts) {
   const auto has_other_type = [](const torch::Tensor& tensor) {
     return tensor.scalar_type() != torch::kFloat32 && tensor.scalar_type() != torch::kFloat64;
@@ -28,7 +21,7 @@ std::string find_reason(const DistributedOptimizerOptions& options, const torch:
   if (facts.on_gpu && !facts.can_gather) return "ranks share GPUs";
   if (!options.sparse_parameters.empty()) return "there are sparse gradients";
   if (options.compression.of_ranks()) return "gradients are compressed";
-  if (!is_divisible(optimizer)) return "the optimizer is not SGD, Adam, AdamW or RMSprop";
+  if (!has_fused_update(optimizer)) return "the optimizer is not SGD, Adam, AdamW or RMSprop";
   if (facts.shares_parameters) return "another optimizer has the same parameters";
   if (dense.tensors.empty() || std::ranges::any_of(dense.tensors, has_other_type))
     return "there are parameters of other types than float32 and float64";
@@ -38,10 +31,9 @@ std::string find_reason(const DistributedOptimizerOptions& options, const torch:
 
 }  // namespace
 
-std::string why_not_shared(const DistributedOptimizerOptions& options,
-                           const torch::optim::Optimizer& optimizer, const TrainedParameters& dense,
-                           Communicator& ranks, const SharingFacts& facts) {
-  if (options.shard == Shard::off) return "it is off";
+std::string why_not_shared(const DistributedOptimizerOptions& options, torch::optim::Optimizer& optimizer,
+                           const TrainedParameters& dense, Communicator& ranks, const SharingFacts& facts) {
+  if (options.shard == Shard::off) return "sharding is off";
   auto reason = find_reason(options, optimizer, dense, ranks, facts);
   if (options.shard == Shard::required && !reason.empty())
     throw UserError(fmt::format(

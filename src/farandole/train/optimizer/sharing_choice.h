@@ -20,8 +20,7 @@ struct SharingFacts {
 
 // Says why they do not; empty if they do. The same on all ranks.
 // Throws: UserError with this reason if the options require it.
-std::string why_not_shared(const DistributedOptimizerOptions& options,
-                           const torch::optim::Optimizer& optimizer, const TrainedParameters& dense,
-                           Communicator& ranks, const SharingFacts& facts);
+std::string why_not_shared(const DistributedOptimizerOptions& options, torch::optim::Optimizer& optimizer,
+                           const TrainedParameters& dense, Communicator& ranks, const SharingFacts& facts);
 
 }  // namespace farandole
