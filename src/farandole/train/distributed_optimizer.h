@@ -35,7 +35,8 @@ std::vector<std::string> sparse_parameters(const torch::nn::Module& module);
 // With DistributedOptimizerOptions::shard, the ranks of a node keep parameters and optimizer state once, in
 // memory that they share. Each rank updates its part of them in step(), which returns when all
 // ranks have done so. The results are the same. For programs this means, until this object ends:
-// - A program may change parameters on every rank as without sharding: clamp_(), mul_(), torch::load(). A rank
+// - A program may change parameters on every rank as without sharding: clamp_(), mul_(),
+// torch::load(). A rank
 //   sees its own changes only. The next step makes them those of the node if all of its ranks have made the
 //   same ones. If they differ, or in the third step in a row with changes, the node stops to share them.
 // - The optimizer's state can be read on every rank. Changes in place are seen by all ranks of the node at

@@ -44,8 +44,8 @@ struct LossScaling {
 };
 
 // Whether the ranks of a node keep parameters and the optimizer's state once, in memory that they share, and
-// each of them updates only its part. The results are the same. `automatic` does it where it is possible and as
-// long as a program does not change parameters itself in each step. `required` refuses what makes it
+// each of them updates only its part. The results are the same. `automatic` does it where it is possible and
+// as long as a program does not change parameters itself in each step. `required` refuses what makes it
 // impossible; see DistributedOptimizer::sharding().
 enum class Shard { automatic, off, required };
 // Parses "auto", "off" or "on".

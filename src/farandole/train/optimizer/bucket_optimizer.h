@@ -7,9 +7,10 @@
 // of updates, or have no gradient. torch::optim still owns options, counters and state: users, broadcasts and
 // checkpoints read valid values there, and values that they replace are used in the next update.
 //
-// If the ranks of a node share this memory, each rank updates only its part of each bucket. Parameters are
-// views (NodeBlocks::views()), so that what users write to them is seen by no other rank. Before an update
-// the ranks find such changes (prepare()). If all ranks have made the same ones, they become those of the node.
+// If the ranks of a node share this memory, each rank updates only its part of each bucket. Parameters
+// are views (NodeBlocks::views()), so that what users write to them is seen by no other rank. Before an
+// update the ranks find such changes (prepare()). If all ranks have made the same ones, they become those
+// of the node.
 #pragma once
 
 #include <array>
@@ -69,10 +70,10 @@ class BucketOptimizer {
   // Reduces the gradients of all ranks, which are in the layout of the bucket, and updates, both in one pass
   // over this rank's part of the bucket. The sum is not stored. Only with sharing.
   void update_from(std::size_t bucket, std::span<const std::byte* const> gradients_by_rank, bool average);
-  // With sharing, call this in each step before any rank updates. Adopts what all ranks of the node have
-  // changed in the same way since the last call. Returns false if there are other changes, or if this is the
-  // `limit`-th call in a row that finds any; then this rank sees its own changes, and the ranks must stop
-  // sharing.
+  // With sharing, call this in each step before any rank updates. Adopts what all ranks of the node
+  // have changed in the same way since the last call. Returns false if there are other changes, or if
+  // this is the `limit`-th call in a row that finds any; then this rank sees its own changes, and the
+  // ranks must stop sharing.
   // Collective: every rank of the node must call this in the same order.
   bool prepare(int limit);
   // After prepare() has returned false: the index of the first parameter that ranks have changed in different
