@@ -15,17 +15,26 @@
 
 namespace farandole {
 
+// Whether a rank also gets views of blocks.
+enum class Views { no, yes };
+
 // Zeroed blocks of memory that are the same on all ranks of a node. They have no name, and the kernel frees
 // them when the last rank has dropped them or has ended in any way.
 class NodeBlocks {
  public:
   virtual ~NodeBlocks() = default;
   const std::vector<std::byte*>& blocks() const { return blocks_; }
+  // The same blocks at other addresses. What this rank writes there is its own: no other rank sees it, and
+  // this rank no longer sees what others write to the same pages, until drop_changes(). Empty without Views.
+  const std::vector<std::byte*>& views() const { return views_; }
+  // Whether this rank has written to its views. Takes as long as the kernel needs for 8 bytes a page.
+  virtual bool has_changes() const = 0;
+  virtual void drop_changes() = 0;
   // What this rank writes from now on is its own. No rank may write while ranks of the node call this.
   virtual void make_private() = 0;
 
  protected:
-  std::vector<std::byte*> blocks_;
+  std::vector<std::byte*> blocks_, views_;
 };
 
 class NodeSharing {
@@ -39,9 +48,10 @@ class NodeSharing {
   virtual bool is_whole() const = 0;
 
   // Each rank touches its part of each block first, so that these pages are on its NUMA node.
-  // Throws: Error on all ranks of the node, with the first reason, if they cannot share this much memory.
+  // Throws: Error on all ranks of the node, with the first reason, if they cannot share this much memory, or
+  // if the kernel does not tell which pages of a view a rank has written.
   // Collective: every rank of the node must call this in the same order.
-  virtual std::shared_ptr<NodeBlocks> map(std::span<const std::size_t> bytes) = 0;
+  virtual std::shared_ptr<NodeBlocks> map(std::span<const std::size_t> bytes, Views views) = 0;
   // Returns when every rank of the node has called it. No collective may be in progress.
   virtual void meet(std::string_view name) = 0;
   // Begins a collective in which each rank reads the data of all ranks by itself. Returns all ranks' data, by

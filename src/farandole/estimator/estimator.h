@@ -70,7 +70,7 @@ struct EstimatorOptions {
   double clip_norm = 0;               // Largest global 2-norm of the gradients; 0: no limit.
   // What a gradient that is not finite does: stop, skip (the step) or rollback.
   std::string on_nonfinite = "stop";
-  std::string shard = "off";  // As DistributedOptimizerOptions::shard: auto, on or off.
+  std::string shard = "auto";  // As DistributedOptimizerOptions::shard: auto, on or off.
   bool shuffle = true;
   std::string nan = "error";  // What a NaN in a feature does: error, skip (the row is left out), keep.
   std::uint64_t seed = 1;

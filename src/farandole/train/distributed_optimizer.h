@@ -35,11 +35,11 @@ std::vector<std::string> sparse_parameters(const torch::nn::Module& module);
 // With DistributedOptimizerOptions::shard, the ranks of a node keep parameters and optimizer state once, in
 // memory that they share. Each rank updates its part of them in step(), which returns when all
 // ranks have done so. The results are the same. For programs this means, until this object ends:
-// - Reading works on every rank: parameters, state, checkpoints, clones.
-// - Every rank may do what has the same result if it is done twice, with the same values: clamp_(), copy_(),
-//   torch::load(). A barrier must follow before any rank changes them again.
-// - What depends on the old value, such as mul_(0.99) or add_(), must be done on one rank of each node,
-//   between two barriers. On every rank it would be done several times; a warning says so in the second step.
+// - A program may change parameters on every rank as without sharding: clamp_(), mul_(), torch::load(). A rank
+//   sees its own changes only. The next step makes them those of the node if all of its ranks have made the
+//   same ones. If they differ, or in the third step in a row with changes, the node stops to share them.
+// - The optimizer's state can be read on every rank. Changes in place are seen by all ranks of the node at
+//   once; tensors that replace those of the state must have the same values on all ranks.
 // - After step(), grad() may still be this rank's own gradient. Call synchronize() before step() to see
 //   that of all ranks.
 //
@@ -116,7 +116,7 @@ class DistributedOptimizer {
   // Returns the result of DistributedOptimizerOptions::tune when it is known; the same on all ranks.
   std::optional<TunedPlan> tuned() const;
 
-  // Says whether parameters and state are divided; the same on all ranks, except for the bytes. If ranks
+  // Says whether parameters and state are divided; the same on all ranks of a node. If ranks
   // begin with different parameters, they are divided only after the first step, which compares them.
   Sharding sharding() const;
 

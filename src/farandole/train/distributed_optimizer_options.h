@@ -44,8 +44,9 @@ struct LossScaling {
 };
 
 // Whether the ranks of a node keep parameters and the optimizer's state once, in memory that they share, and
-// each of them updates only its part. The results are the same. `automatic` does it where it is possible and
-// `required` refuses what makes it impossible; see DistributedOptimizer::sharding().
+// each of them updates only its part. The results are the same. `automatic` does it where it is possible and as
+// long as a program does not change parameters itself in each step. `required` refuses what makes it
+// impossible; see DistributedOptimizer::sharding().
 enum class Shard { automatic, off, required };
 // Parses "auto", "off" or "on".
 // Throws: UserError if the text is none of these.
@@ -75,8 +76,7 @@ struct DistributedOptimizerOptions {
   OnNonFinite on_nonfinite = OnNonFinite::stop;
   // Not with averaged parameters or a closure.
   std::optional<LossScaling> loss_scaling{};
-  // Off, because a program or a module may change parameters itself, as an Embedding with max_norm does.
-  Shard shard = Shard::off;
+  Shard shard = Shard::automatic;
   // Called in each step, possibly on another thread; see DistributedOptimizer::stopping().
   std::function<bool()> stop_requested{};
 };

@@ -59,7 +59,7 @@ int reduce_forever(ForkWorld& world, int rank, unsigned seed, unsigned moment, i
     if (seed % 2 == 1) interrupt_every_5_ms();
     auto buffer = comm.allocate(1 << 20);
     std::vector<std::byte> elsewhere(1 << 20);
-    const auto blocks = comm.map(std::vector<std::size_t>{1 << 20});
+    const auto blocks = comm.map(std::vector<std::size_t>{1 << 20}, Views::yes);
     for (unsigned call = 0;; ++call) {
       const std::size_t bytes = (std::size_t{1} << random() % 18) * 8;
       auto* const data = random() % 2 == 0 ? buffer.get() : elsewhere.data();

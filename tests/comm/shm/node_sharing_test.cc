@@ -48,7 +48,7 @@ TEST(NodeSharing, BlocksAreTheSameMemoryUntilTheyAreMadePrivate) {
   const std::vector<std::size_t> bytes = {100, 300'000, 0, 5};
   for (int size = 2; size <= 4; ++size)
     share_on(size, [&](SharedMemoryCommunicator& ranks) {
-      const auto memory = ranks.map(bytes);
+      const auto memory = ranks.map(bytes, Views::no);
       const auto& blocks = memory->blocks();
       ASSERT_EQ(blocks.size(), bytes.size());
       for (std::size_t b = 0; b < bytes.size(); ++b)
@@ -73,6 +73,50 @@ TEST(NodeSharing, BlocksAreTheSameMemoryUntilTheyAreMadePrivate) {
       ranks.meet("written again");
       EXPECT_EQ(blocks[1][7], mark(10 + ranks.rank));
       EXPECT_EQ(blocks[1][8], mark(0));
+    });
+}
+
+TEST(NodeSharing, ViewsKeepWhatTheirRankWrites) {
+  const std::vector<std::size_t> bytes = {300'000, 0, 70'000};
+  for (int size = 2; size <= 4; ++size)
+    share_on(size, [&](SharedMemoryCommunicator& ranks) {
+      EXPECT_TRUE(ranks.map(bytes, Views::no)->views().empty());
+      const auto memory = ranks.map(bytes, Views::yes);
+      const auto& blocks = memory->blocks();
+      const auto& views = memory->views();
+      ASSERT_EQ(views.size(), bytes.size());
+      const auto mark = [](int value) { return static_cast<std::byte>(value); };
+      // Read before and after, so that the pages are there.
+      const auto sees = [&](int value) {
+        return views[2][5] == mark(value) && views[2][60'000] == mark(value) &&
+               views[0][299'999] == mark(value);
+      };
+      const auto write = [&](const std::vector<std::byte*>& places, int value) {
+        places[2][5] = places[2][60'000] = places[0][299'999] = mark(value);
+      };
+      for (int round = 1; round <= 3; ++round) {
+        if (ranks.rank == 0) write(blocks, round);
+        ranks.meet("written");
+        EXPECT_TRUE(sees(round));
+        EXPECT_FALSE(memory->has_changes());
+        ranks.meet("read");
+        if (ranks.rank == 1) write(views, 10 + round);
+        ranks.meet("changed");
+        EXPECT_EQ(memory->has_changes(), ranks.rank == 1);
+        EXPECT_TRUE(sees(ranks.rank == 1 ? 10 + round : round));
+        EXPECT_EQ(blocks[2][5], mark(round));
+        ranks.meet("compared");
+        if (ranks.rank == 0) write(blocks, 20 + round);
+        ranks.meet("written over");
+        EXPECT_TRUE(sees(ranks.rank == 1 ? 10 + round : 20 + round));
+        memory->drop_changes();
+        EXPECT_FALSE(memory->has_changes());
+        EXPECT_TRUE(sees(20 + round));
+        ranks.meet("dropped");
+      }
+      // A change of one byte on the last page is found as well.
+      views[2][69'999] = mark(1);
+      EXPECT_TRUE(memory->has_changes());
     });
 }
 
@@ -110,12 +154,13 @@ TEST(NodeSharing, SaysOnAllRanksWhyThereIsNoMemory) {
       ::setrlimit(RLIMIT_FSIZE, &low);
     }
     ranks.meet("limited");
-    EXPECT_THAT(message_of<Error>([&] { ranks.map(std::vector<std::size_t>{std::size_t{8} << 20}); }),
-                testing::HasSubstr("ulimit -f"));
+    EXPECT_THAT(
+        message_of<Error>([&] { ranks.map(std::vector<std::size_t>{std::size_t{8} << 20}, Views::no); }),
+        testing::HasSubstr("ulimit -f"));
     ranks.meet("tried");
     if (ranks.rank == 0) ::setrlimit(RLIMIT_FSIZE, &old);
     ranks.meet("restored");
-    EXPECT_EQ(ranks.map(std::vector<std::size_t>{std::size_t{8} << 20})->blocks().size(), 1u);
+    EXPECT_EQ(ranks.map(std::vector<std::size_t>{std::size_t{8} << 20}, Views::no)->blocks().size(), 1u);
   });
 }
 

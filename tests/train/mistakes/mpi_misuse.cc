@@ -76,10 +76,9 @@ TEST(Misuse, StepOfTheInnerOptimizer) {
 }
 
 // Weight decay by hand, and gradients that are discarded, are no mistakes.
-// If ranks share the parameters, one rank must do it.
 TEST(Misuse, ChangesAroundAStepAreAllowed) {
   Trained t;
-  DistributedOptimizer optimizer(*session, *t.sgd, t.net->named_parameters(), {.shard = Shard::off});
+  DistributedOptimizer optimizer(*session, *t.sgd, t.net->named_parameters());
   for (int i = 0; i < 3; ++i) {
     optimizer.zero_grad();
     t.loss().backward();

@@ -116,8 +116,8 @@ Buffer HierarchicalCommunicator::allocate(std::size_t bytes) {
   return parts_.node != nullptr ? parts_.node->allocate(bytes) : private_memory(bytes);
 }
 
-std::shared_ptr<NodeBlocks> HierarchicalCommunicator::map(std::span<const std::size_t> bytes) {
-  return parts_.node != nullptr ? parts_.node->map(bytes) : blocks_of_one(bytes);
+std::shared_ptr<NodeBlocks> HierarchicalCommunicator::map(std::span<const std::size_t> bytes, Views views) {
+  return parts_.node != nullptr ? parts_.node->map(bytes, views) : blocks_of_one(bytes);
 }
 
 void HierarchicalCommunicator::meet(std::string_view name) {

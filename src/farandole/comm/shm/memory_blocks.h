@@ -13,10 +13,10 @@ namespace farandole {
 
 // The ranks of `node` must be on one node. Each rank touches its NodeSharing::node_part() of each block
 // first, so that these pages are on its NUMA node, and a lack of memory is found here.
-// Throws: Error on all ranks, with the first reason, if they cannot share this much memory.
+// Throws: as NodeSharing::map().
 // Collective: every rank of `node` must call this in the same order.
-std::shared_ptr<NodeBlocks> share_blocks(Communicator& node, std::span<const std::size_t> bytes);
-// Of a rank that is alone on its node.
+std::shared_ptr<NodeBlocks> share_blocks(Communicator& node, std::span<const std::size_t> bytes, Views views);
+// Of a rank that is alone on its node; its views are the blocks.
 std::shared_ptr<NodeBlocks> blocks_of_one(std::span<const std::size_t> bytes);
 
 }  // namespace farandole

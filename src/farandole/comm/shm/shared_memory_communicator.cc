@@ -144,8 +144,8 @@ void SharedMemoryCommunicator::wait_for_all() {
   if (!std::exchange(met_, true)) compare_calls();
 }
 
-std::shared_ptr<NodeBlocks> SharedMemoryCommunicator::map(std::span<const std::size_t> bytes) {
-  return share_blocks(*this, bytes);
+std::shared_ptr<NodeBlocks> SharedMemoryCommunicator::map(std::span<const std::size_t> bytes, Views views) {
+  return share_blocks(*this, bytes, views);
 }
 
 void SharedMemoryCommunicator::meet(std::string_view) {

@@ -53,8 +53,8 @@ class TracedCommunicator : public Communicator, private NonblockingAllreduce, pr
   int node_rank() const override { return sharing_->node_rank(); }
   int node_size() const override { return sharing_->node_size(); }
   bool is_whole() const override { return sharing_->is_whole(); }
-  std::shared_ptr<NodeBlocks> map(std::span<const std::size_t> bytes) override {
-    return sharing_->map(bytes);
+  std::shared_ptr<NodeBlocks> map(std::span<const std::size_t> bytes, Views views) override {
+    return sharing_->map(bytes, views);
   }
   void meet(std::string_view name) override;
   std::span<const std::byte* const> borrow(std::string_view name, const void* data, std::size_t count,

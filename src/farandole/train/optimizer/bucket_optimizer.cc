@@ -310,9 +310,10 @@ BucketOptimizer::BucketOptimizer(torch::optim::Optimizer& optimizer, const Bucke
   flat_state_.resize(plan_.buckets.size());
   find_groups();
   if (sharing_ != nullptr) {
-    flat_parameters_ = share_flat();
+    flat_parameters_ = share_flat(Views::yes);
     share_state();
-    hashes_ = sharing_->map(std::vector{places_.size() * sizeof(std::uint64_t)});
+    const auto notes = static_cast<std::size_t>(sharing_->node_size()) * (places_.size() + 2);
+    notes_ = sharing_->map(std::vector{notes * sizeof(std::uint64_t)}, Views::no);
   } else if (flat_parameters_.empty()) {
     for (const auto& bucket : plan_.buckets)
       flat_parameters_.push_back(flat_tensor(bucket, parameters_[bucket.slots.front().tensor].device()));
@@ -320,24 +321,29 @@ BucketOptimizer::BucketOptimizer(torch::optim::Optimizer& optimizer, const Bucke
   for (std::size_t b = 0; b < plan_.buckets.size(); ++b)
     for (const auto& slot : plan_.buckets[b].slots) {
       const auto& parameter = parameters_[slot.tensor];
-      const auto& place = places_[slot.tensor] = slot_view(flat_parameters_[b], slot, parameter);
+      const auto place = slot_view(flat_parameters_[b], slot, parameter);
       if (sharing_ == nullptr || sharing_->node_rank() == 0) place.copy_(parameter);
+      places_[slot.tensor] = sharing_ == nullptr ? place : slot_view(flat_views_[b], slot, parameter);
     }
   if (sharing_ != nullptr) sharing_->meet("shared parameters");
   for (std::size_t i = 0; i < parameters_.size(); ++i) parameters_[i].set_data(places_[i]);
 }
 
 // One tensor per bucket.
-std::vector<Tensor> BucketOptimizer::share_flat() {
+std::vector<Tensor> BucketOptimizer::share_flat(Views views) {
   std::vector<std::size_t> bytes;
   for (const auto& bucket : plan_.buckets) bytes.push_back(bucket.payload * size_of(bucket.dtype));
-  shared_.push_back(sharing_->map(bytes));
-  std::vector<Tensor> flat;
-  for (std::size_t b = 0; b < plan_.buckets.size(); ++b)
-    flat.push_back(torch::from_blob(
-        shared_.back()->blocks()[b], {static_cast<std::int64_t>(plan_.buckets[b].payload)},
-        [blocks = shared_.back()](void*) {}, scalar_type_of(plan_.buckets[b].dtype)));
-  return flat;
+  shared_.push_back(sharing_->map(bytes, views));
+  const auto tensors = [&](const std::vector<std::byte*>& places) {
+    std::vector<Tensor> flat;
+    for (std::size_t b = 0; b < places.size(); ++b)
+      flat.push_back(torch::from_blob(
+          places[b], {static_cast<std::int64_t>(plan_.buckets[b].payload)},
+          [blocks = shared_.back()](void*) {}, scalar_type_of(plan_.buckets[b].dtype)));
+    return flat;
+  };
+  if (views == Views::yes) flat_views_ = tensors(shared_.back()->views());
+  return tensors(shared_.back()->blocks());
 }
 
 // Shares the fields of the state that any group needs.
@@ -345,15 +351,64 @@ void BucketOptimizer::share_state() {
   for (std::size_t f = 0; f < update_fields; ++f) {
     const auto uses = [&](const Slot& slot) { return slot.group && rule_of(*slot.group).uses(f); };
     if (flat_state_.front()[f].defined() || std::ranges::none_of(slots_, uses)) continue;
-    const auto flat = share_flat();
+    const auto flat = share_flat(Views::no);
     for (std::size_t b = 0; b < flat.size(); ++b) flat_state_[b][f] = flat[b];
   }
 }
 
-void BucketOptimizer::prepare() {
-  if (sharing_ == nullptr) return;
+bool BucketOptimizer::prepare(int limit) {
   const torch::NoGradGuard no_grad;
   find_changed_groups();
+  move_all_into_place();
+  if (!any_has_changes("begin of the update")) {
+    calls_with_changes_ = 0;
+    return true;
+  }
+  return adopt_changes() && ++calls_with_changes_ < limit;
+}
+
+// What a rank tells the others: two answers to any_has_changes(), in turns, and the hashes of its parameters.
+std::span<std::uint64_t> BucketOptimizer::notes_of(int node_rank) const {
+  const auto count = places_.size() + 2;
+  return {reinterpret_cast<std::uint64_t*>(notes_->blocks().front()) +
+              static_cast<std::size_t>(node_rank) * count,
+          count};
+}
+
+// Another rank may still read the last answer.
+bool BucketOptimizer::any_has_changes(std::string_view name) {
+  const std::size_t turn = ++turns_ % 2;
+  notes_of(sharing_->node_rank())[turn] = shared_.front()->has_changes();
+  sharing_->meet(name);
+  bool any = false;
+  for (int r = 0; r < sharing_->node_size(); ++r) any |= notes_of(r)[turn] != 0;
+  return any;
+}
+
+bool BucketOptimizer::adopt_changes() {
+  const auto hashes = notes_of(sharing_->node_rank()).subspan(2);
+  for (std::size_t i = 0; i < places_.size(); ++i) hashes[i] = hash_of(places_[i]);
+  sharing_->meet("changes of parameters");
+  for (int r = 0; r < sharing_->node_size(); ++r) {
+    const auto of_rank = notes_of(r).subspan(2);
+    const auto differs = std::ranges::mismatch(hashes, of_rank).in1;
+    if (differs == hashes.end()) continue;
+    const auto index = static_cast<std::size_t>(differs - hashes.begin());
+    first_difference_ = std::min(first_difference_.value_or(index), index);
+  }
+  if (first_difference_) return false;
+  for (std::size_t b = 0; b < flat_views_.size(); ++b) {
+    const auto [first, last] = sharing_->own_part(plan_.buckets[b].payload, size_of(plan_.buckets[b].dtype));
+    flat_parameters_[b]
+        .slice(0, static_cast<std::int64_t>(first), static_cast<std::int64_t>(last))
+        .copy_(flat_views_[b].slice(0, static_cast<std::int64_t>(first), static_cast<std::int64_t>(last)));
+  }
+  sharing_->meet("changes of parameters");
+  shared_.front()->drop_changes();
+  return true;
+}
+
+void BucketOptimizer::move_all_into_place() {
   share_state();
   for (std::size_t b = 0; b < plan_.buckets.size(); ++b)
     for (const auto& bucket_slot : plan_.buckets[b].slots) {
@@ -373,12 +428,12 @@ void BucketOptimizer::prepare() {
 }
 
 KnownHashes BucketOptimizer::hash_places() {
-  auto* const hashes = reinterpret_cast<std::uint64_t*>(hashes_->blocks().front());
+  const auto hashes = notes_of(0).subspan(2);
   const auto ranks = static_cast<std::size_t>(sharing_->node_size());
   for (auto i = static_cast<std::size_t>(sharing_->node_rank()); i < places_.size(); i += ranks)
     hashes[i] = hash_of(places_[i]);
-  sharing_->meet("hashes of parameters");
   KnownHashes known;
+  if (any_has_changes("hashes of parameters")) return known;
   for (std::size_t i = 0; i < places_.size(); ++i) known[places_[i].const_data_ptr()] = hashes[i];
   sharing_->meet("hashes of parameters");
   return known;
@@ -387,6 +442,7 @@ KnownHashes BucketOptimizer::hash_places() {
 void BucketOptimizer::stop_sharing() {
   for (const auto& memory : shared_) memory->make_private();
   shared_.clear();
+  flat_parameters_ = flat_views_;
   sharing_ = nullptr;
 }
 

@@ -7,14 +7,16 @@
 // of updates, or have no gradient. torch::optim still owns options, counters and state: users, broadcasts and
 // checkpoints read valid values there, and values that they replace are used in the next update.
 //
-// If the ranks of a node share this memory, each rank updates only its part of each bucket. Whatever users
-// have replaced is moved into place before (prepare()), by every rank, since all have the same values.
+// If the ranks of a node share this memory, each rank updates only its part of each bucket. Parameters are
+// views (NodeBlocks::views()), so that what users write to them is seen by no other rank. Before an update
+// the ranks find such changes (prepare()). If all ranks have made the same ones, they become those of the node.
 #pragma once
 
 #include <array>
 #include <memory>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <torch/optim/optimizer.h>
 #include <torch/types.h>
 #include <variant>
@@ -67,15 +69,22 @@ class BucketOptimizer {
   // Reduces the gradients of all ranks, which are in the layout of the bucket, and updates, both in one pass
   // over this rank's part of the bucket. The sum is not stored. Only with sharing.
   void update_from(std::size_t bucket, std::span<const std::byte* const> gradients_by_rank, bool average);
-  // With sharing, call this in each step before any rank updates.
+  // With sharing, call this in each step before any rank updates. Adopts what all ranks of the node have
+  // changed in the same way since the last call. Returns false if there are other changes, or if this is the
+  // `limit`-th call in a row that finds any; then this rank sees its own changes, and the ranks must stop
+  // sharing.
   // Collective: every rank of the node must call this in the same order.
-  void prepare();
+  bool prepare(int limit);
+  // After prepare() has returned false: the index of the first parameter that ranks have changed in different
+  // ways, if there is one.
+  std::optional<std::size_t> first_difference() const { return first_difference_; }
   // From now on, this rank has parameters and state of its own, and updates all of them. No rank of the node
   // may change them while others call this.
   void stop_sharing();
   std::size_t shared_bytes() const;  // Parameters and state that the ranks of the node share.
   std::size_t state_bytes() const;   // State of parameters that fused kernels update.
-  // Hashes of the memory in which parameters belong; each rank of the node computes some. Only with sharing.
+  // Hashes of the memory in which parameters belong; each rank of the node computes some. None if a rank has
+  // changed any. Only with sharing.
   // Collective: every rank of the node must call this in the same order.
   KnownHashes hash_places();
   bool has_others() const { return others_; }
@@ -95,8 +104,12 @@ class BucketOptimizer {
 
   void find_groups();
   void find_changed_groups();
-  std::vector<torch::Tensor> share_flat();
+  std::vector<torch::Tensor> share_flat(Views views);
   void share_state();
+  void move_all_into_place();
+  bool adopt_changes();
+  bool any_has_changes(std::string_view name);
+  std::span<std::uint64_t> notes_of(int node_rank) const;
   void update_part(std::size_t bucket, const HostGradients& gradients);
   FlatRun piece_of(std::size_t bucket, std::size_t first, std::size_t end) const;
   UpdateRule rule_of(std::size_t group) const;
@@ -107,16 +120,20 @@ class BucketOptimizer {
   const BucketPlan& plan_;
   std::unique_ptr<FusedRule> rule_;
   NodeSharing* sharing_;
-  std::shared_ptr<NodeBlocks> hashes_;               // See hash_places().
+  std::shared_ptr<NodeBlocks> notes_;                // See notes_of().
   std::vector<std::shared_ptr<NodeBlocks>> shared_;  // Of the parameters, and of each field of the state.
-  // Indexed by tensor; places_ are views of the flat parameters.
+  std::size_t turns_ = 0;                            // Number of calls of any_has_changes().
+  int calls_with_changes_ = 0;                       // The last calls of prepare(), in a row.
+  std::optional<std::size_t> first_difference_;
+  // Indexed by tensor; places_ are views of the flat parameters, or, with sharing, of flat_views_.
   std::vector<torch::Tensor> parameters_, places_;
   std::vector<torch::Tensor> gradients_;  // Indexed by bucket; flat, as are the next two.
   std::vector<torch::Tensor> flat_parameters_;
-  std::vector<StateFields> flat_state_;  // Indexed by bucket; created when first needed.
-  std::vector<Slot> slots_;              // Indexed by tensor.
-  std::size_t in_groups_ = 0;            // Number of parameters of all groups at the last check.
-  bool others_ = false;                  // Some parameters are not for a fused kernel.
+  std::vector<torch::Tensor> flat_views_;  // Only with sharing: what this rank sees of flat_parameters_.
+  std::vector<StateFields> flat_state_;    // Indexed by bucket; created when first needed.
+  std::vector<Slot> slots_;                // Indexed by tensor.
+  std::size_t in_groups_ = 0;              // Number of parameters of all groups at the last check.
+  bool others_ = false;                    // Some parameters are not for a fused kernel.
 };
 
 }  // namespace farandole

@@ -19,7 +19,6 @@
 #include "farandole/job/job_errors.h"
 #include "farandole/train/collectives_internals.h"
 #include "farandole/train/optimizer/bucket_optimizer.h"
-#include "farandole/train/optimizer/changes_by_hand.h"
 #include "farandole/train/optimizer/divided_optimizer.h"
 #include "farandole/train/optimizer/gradient_synchronizer.h"
 #include "farandole/train/optimizer/joining.h"
@@ -132,14 +131,17 @@ struct DistributedOptimizer::Impl {
     if (!why_not.empty()) return;
     has_parts = gradients->device() != nullptr;
     if (!has_parts) sharing = gradients->ranks().node_sharing();
+    may_share = sharing != nullptr;
   }
 
   void use_planned_buckets() {
     if (has_parts) return use_parts();
     updates.reset();
-    const bool divides = sharing != nullptr && (divided || have_same_parameters());
+    may_share = may_share && all_still_share();
+    const bool divides = may_share && (divided || have_same_parameters());
     if (!divides && guard.has_stepped() && std::exchange(sharing, nullptr) != nullptr)
       why_not = "the ranks have different parameters";
+    may_share = sharing != nullptr;
     divided = false;
     // One kernel reduces and updates a bucket if nothing else must be known about all gradients before.
     fuses = divides && sharing->is_whole() && !needs_all();
@@ -149,8 +151,17 @@ struct DistributedOptimizer::Impl {
       if (std::exchange(fuses, false)) gradients->use(planner->plan());
       updates.emplace(inner, gradients->plan(), parameters.tensors, gradients->flat());
     }
-    expect_no_changes();
+    needs_buckets = false;
     follow_loss_scale();
+  }
+
+  // A node decides for itself to stop. In new buckets, all nodes do the same.
+  bool all_still_share() {
+    int stopped = sharing == nullptr ? 1 : 0;
+    gradients->ranks().allreduce("shared parameters", &stopped, 1, DType::int32, ReduceOp::max);
+    if (stopped == 0) return true;
+    if (std::exchange(sharing, nullptr) != nullptr) why_not = "another node has stopped to share them";
+    return false;
   }
 
   // On GPUs, each rank has all parameters, and the state of its part of them.
@@ -160,19 +171,6 @@ struct DistributedOptimizer::Impl {
     parts = std::make_unique<DividedOptimizer>(inner, *gradients->device(), gradients->plan(),
                                                parameters.tensors, gradients->flat(), former.get());
     follow_loss_scale();
-  }
-
-  // The second rank of a node says it, because the documentation lets one of them change parameters.
-  bool watches_changes() const { return divided && sharing->node_rank() == 1; }
-  void expect_no_changes() {
-    if (watches_changes()) changes.expect(parameters.tensors);
-  }
-  void warn_of_changes() {
-    if (!watches_changes() || !changes.are_repeated(parameters.tensors)) return;
-    log_warning(
-        "the program changes parameters between steps, and the ranks of a node share them: what depends on the "
-        "old value, such as mul_ and add_, is done once for each rank. Let one rank do it (distributed_optimizer.h), "
-        "or set DistributedOptimizerOptions::shard to off");
   }
 
   // Ranks that begin with different parameters are refused in the first step. They do not share them before.
@@ -197,6 +195,7 @@ struct DistributedOptimizer::Impl {
     }
     updates.reset();
     sharing = nullptr;
+    may_share = false;
     why_not = reason.empty() ? "another node has no memory that its ranks can share" : reason;
     if (options.shard == Shard::required) throw Error(why_not);
     log_warning("parameters and optimizer state are not divided by the ranks of a node: {}", why_not);
@@ -213,6 +212,28 @@ struct DistributedOptimizer::Impl {
     if (meets) sharing->meet("end of shared parameters");
     sharing = nullptr;
     fuses = false;
+  }
+
+  // Call this when a step begins to update. Ranks whose program changes parameters in different ways, or in
+  // every step, have their own from now on, with the changes.
+  void adopt_changes() {
+    if (!divided) return;
+    constexpr int in_every_step = 3;
+    const bool required = options.shard == Shard::required;
+    if (updates->prepare(required ? std::numeric_limits<int>::max() : in_every_step)) return;
+    const auto differing = updates->first_difference();
+    const auto reason = differing ? fmt::format("the ranks of a node have changed {} in different ways",
+                                                parameters.names[*differing])
+                                  : std::string("the program changes parameters in every step");
+    if (required)
+      throw UserError(reason +
+                      ", so that they cannot share parameters; change them alike, or use shard auto");
+    const bool speaks = sharing->node_rank() == 0;
+    needs_buckets = fuses;
+    stop_sharing(false);
+    why_not = reason;
+    if (speaks)
+      log_warning("parameters and optimizer state are no longer divided by the ranks of a node: {}", reason);
   }
 
   // Where the reduction can, it divides the gradients by the scale of the loss.
@@ -265,10 +286,7 @@ struct DistributedOptimizer::Impl {
   // before all parts are updated.
   void update_all(const GradientFactor& factor) {
     const auto buckets = gradients->flat().size();
-    if (divided) {
-      updates->prepare();
-      sharing->meet("begin of the update");
-    }
+    adopt_changes();
     for (std::size_t b = 0; b < buckets; ++b) update(b, factor, buckets - 1);
     if (parts != nullptr) parts->hold();
     if (divided) sharing->meet("end of the update");
@@ -302,7 +320,6 @@ struct DistributedOptimizer::Impl {
   // update. Each returns whether the parameters were updated.
   void step() {
     untrained->refuse_gradients();
-    warn_of_changes();
     skipped.reset();
     overflowed = false;
     if (joins_gradients()) {
@@ -327,13 +344,14 @@ struct DistributedOptimizer::Impl {
 
   // Each rank reads its part of a bucket from all ranks.
   bool update_with_reduction() {
-    updates->prepare();
+    auto* const node = sharing;
+    adopt_changes();
     gradients->finish_unreduced([&](std::size_t b) {
       if (options.on_nonfinite != OnNonFinite::update && !gradients->finite()) return;
       const Span span(session.timeline(), Category::optimizer, "update");
       updates->update_from(b, gradients->buckets_of_ranks(), options.average);
     });
-    sharing->meet("end of the update");
+    node->meet("end of the update");
     return accept_gradients();
   }
 
@@ -362,7 +380,6 @@ struct DistributedOptimizer::Impl {
   void end_step() {
     if (parts != nullptr) parts->update_others();
     if (updates) updates->update_others();
-    expect_no_changes();
     if (scaler) scaler->stepped();
   }
 
@@ -415,7 +432,7 @@ struct DistributedOptimizer::Impl {
     synchronized = false;
     if (!joining->under_way() &&  // Ranks without batches do not know about this call.
         (planner->reconsider(gradients->first_order()) ||
-         (sharing != nullptr && !divided && guard.has_stepped())))
+         (sharing != nullptr && !divided && guard.has_stepped()) || needs_buckets))
       use_planned_buckets();
     follow_loss_scale();
   }
@@ -541,11 +558,12 @@ struct DistributedOptimizer::Impl {
   std::unique_ptr<DividedOptimizer> parts;  // Then in the place of `updates`.
   // Set if the ranks of a node share parameters, or will after the first step.
   NodeSharing* sharing = nullptr;
-  bool divided = false;  // They do.
-  bool fuses = false;    // step() reduces and updates a bucket with one kernel.
-  std::string why_not;   // They do not share.
-  ChangesByHand changes;
-  bool synchronized = false;  // Gradients are reduced and have not been used by a step.
+  bool may_share = false;      // The same on all ranks: no node had stopped when the buckets were made.
+  bool divided = false;        // They do.
+  bool fuses = false;          // step() reduces and updates a bucket with one kernel.
+  bool needs_buckets = false;  // Other ones, because these are made for such a kernel.
+  std::string why_not;         // They do not share.
+  bool synchronized = false;   // Gradients are reduced and have not been used by a step.
   std::optional<NonFiniteGradient> skipped;
   std::optional<LossScaler> scaler;
   bool overflowed = false;
