@@ -194,11 +194,12 @@ struct DistributedOptimizer::Impl {
       return;
     }
     updates.reset();
-    sharing = nullptr;
+    const bool speaks = std::exchange(sharing, nullptr)->node_rank() == 0;
     may_share = false;
     why_not = reason.empty() ? "another node has no memory that its ranks can share" : reason;
     if (options.shard == Shard::required) throw Error(why_not);
-    log_warning("parameters and optimizer state are not divided by the ranks of a node: {}", why_not);
+    if (speaks)
+      log_warning("parameters and optimizer state are not divided by the ranks of a node: {}", why_not);
   }
 
   // Parameters that have memory of their own on this rank are not in the result.
