@@ -19,7 +19,7 @@ refused() {  # PATTERN OPTION…
   timeout 60 "$bin/farandole" bench step "${@:2}" >out 2>err
   [[ $? == 64 ]] && grep -qE -- "$1" err || fail "not refused: ${*:2}"
 }
-refused "--device cannot be 'gpu'; use cpu, cuda or auto" --device gpu
+refused "^farandole bench: the device cannot be 'gpu'; use cpu, cuda .* or auto" --device gpu
 refused "--compression works on CPUs only; use --device cpu" --device cuda --compression float16
 nvidia-smi -L >/dev/null 2>&1 || refused "--device cuda cannot be used: .*; use --device cpu" --device cuda
 
