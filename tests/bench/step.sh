@@ -14,12 +14,14 @@ assert {model: result["packed_bytes"] for model, result in results.items()} == c
 assert json.load(open("out"))["device"].startswith("CPUs: ") or json.load(open("out"))["device"].startswith("NVIDIA")
 for result in results.values():
     assert result["ranks"] == 2 and result["step_ms"] > 0 and len(result["steps_ms"]) == 2, result
+    times = result["forward_backward_ms"], result["step_without_communication_ms"]
+    assert times[0] is None if json.load(open("out"))["device"].startswith("NVIDIA") else 0 < times[0] < times[1], result
 PYTHON
 refused() {  # PATTERN OPTION…
   timeout 60 "$bin/farandole" bench step "${@:2}" >out 2>err
   [[ $? == 64 ]] && grep -qE -- "$1" err || fail "not refused: ${*:2}"
 }
-refused "--device cannot be 'gpu'; use cpu, cuda or auto" --device gpu
+refused "^farandole bench: the device cannot be 'gpu'; use cpu, cuda .* or auto" --device gpu
 refused "--compression works on CPUs only; use --device cpu" --device cuda --compression float16
 nvidia-smi -L >/dev/null 2>&1 || refused "--device cuda cannot be used: .*; use --device cpu" --device cuda
 
@@ -29,4 +31,4 @@ double=$bin/../tests/libgpu_double.so torch_double=$bin/../tests/torch_double
 GPU_DOUBLE_DEVICES=2 FARANDOLE_CUDA_LIBRARY=$double FARANDOLE_NCCL_LIBRARY=$double LD_LIBRARY_PATH=$torch_double${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} \
   timeout 600 "$bin/farandole" run -n 2 -- "$bin/farandole" bench step --device cuda --model small-mlp --steps 2 --warmup 1 >out 2>err ||
   fail "on stand-ins for GPUs"
-grep -q '^computes on Test double, one for each rank$' out && grep -qE '^small-mlp +2 ' out || fail "what it says of GPUs"
+grep -q '^computes on Test double, one for each rank$' out && grep -qE '^small-mlp +2 .* % +- ' out || fail "what it says of GPUs"

@@ -7,8 +7,6 @@
 #include <gmock/gmock.h>
 #include <limits>
 #include <thread>
-#include <torch/nn/modules/linear.h>
-#include <torch/nn/utils/convert_parameters.h>
 #include <torch/optim.h>
 #include <torch/utils.h>
 #include <tuple>
@@ -23,26 +21,6 @@ namespace farandole {
 namespace {
 
 using torch::Tensor;
-
-// One layer computes gradients in the buckets, the other one's are copied there. In some steps, the side is
-// not used on some ranks, or on none.
-struct SidedNet : torch::nn::Module {
-  SidedNet() {
-    torch::manual_seed(9);
-    ours = register_module("ours", Linear(7, 30));
-    theirs = register_module("theirs", torch::nn::Linear(30, 5));
-    side = register_module("side", torch::nn::Linear(7, 5));
-  }
-  Tensor loss(int step) {
-    torch::manual_seed(100 * session->rank() + step);
-    const auto x = torch::randn({6, 7});
-    auto y = theirs(torch::tanh(ours(x)));
-    if (step % 3 != 2 && (step % 3 == 1 || session->rank() == 0)) y = y + side(x);
-    return y.square().mean();
-  }
-  Linear ours{nullptr};
-  torch::nn::Linear theirs{nullptr}, side{nullptr};
-};
 
 DistributedOptimizerOptions small_buckets() {
   DistributedOptimizerOptions options;
@@ -165,7 +143,6 @@ struct SpoiltTraining {
     backward(is_bad);
     optimizer.step();
   }
-  Tensor values() const { return torch::nn::utils::parameters_to_vector(net.parameters()).clone(); }
 
   SidedNet net;
   bool bad = false;
@@ -180,46 +157,46 @@ TEST(DeviceBuckets, AGradientThatIsNotFiniteLeavesTheStepOut) {
   auto options = small_buckets();
   options.on_nonfinite = OnNonFinite::skip;
   SpoiltTraining training(options);
-  const auto before = training.values();
+  const auto before = values_of(training.net);
   training.step(true);
   const auto& skipped = training.optimizer.skipped();
   ASSERT_TRUE(skipped);
   EXPECT_EQ(skipped->what(),
             std::string("the gradient of theirs.bias has a NaN or an infinity after its reduction"));
-  EXPECT_TRUE(torch::equal(training.values(), before));
+  EXPECT_TRUE(torch::equal(values_of(training.net), before));
   training.step(false);
   EXPECT_FALSE(skipped);
-  EXPECT_FALSE(torch::equal(training.values(), before));
+  EXPECT_FALSE(torch::equal(values_of(training.net), before));
 }
 
 // The device leaves out the update by itself. The host learns it in the next step, or when it asks.
 TEST(DeviceBuckets, AGradientThatIsNotFiniteIsReportedOneStepLater) {
   SpoiltTraining training({});
   training.step(false);
-  const auto before = training.values();
+  const auto before = values_of(training.net);
   training.step(true);
   EXPECT_THROW(training.optimizer.confirm(), NonFiniteGradient);
-  EXPECT_TRUE(torch::equal(training.values(), before));
+  EXPECT_TRUE(torch::equal(values_of(training.net), before));
   training.step(false);
   training.optimizer.confirm();
-  const auto after = training.values();
+  const auto after = values_of(training.net);
   EXPECT_FALSE(torch::equal(after, before));
   training.step(true);
   EXPECT_THROW(training.step(false), NonFiniteGradient);
-  EXPECT_TRUE(torch::equal(training.values(), after));
+  EXPECT_TRUE(torch::equal(values_of(training.net), after));
 }
 
 // After the first step, buckets are planned again. What the device knows of that step is not lost.
 TEST(DeviceBuckets, AGradientOfTheFirstStepThatIsNotFiniteIsReported) {
   SpoiltTraining training(small_buckets());
   training.step(true);
-  const auto before = training.values();  // The buckets before that of this gradient are updated.
+  const auto before = values_of(training.net);  // The buckets before that of this gradient are updated.
   EXPECT_THROW(training.step(false), NonFiniteGradient);
-  EXPECT_TRUE(torch::equal(training.values(), before));
+  EXPECT_TRUE(torch::equal(values_of(training.net), before));
   training.step(false);
   training.step(false);
   training.optimizer.confirm();
-  EXPECT_FALSE(torch::equal(training.values(), before));
+  EXPECT_FALSE(torch::equal(values_of(training.net), before));
 }
 
 // As on a CPU, gradients that are thrown away have no effect on the next step.
@@ -230,13 +207,13 @@ TEST(DeviceBuckets, DiscardedGradientsThatAreNotFiniteDoNoHarm) {
       options.on_nonfinite = on_nonfinite;
       SpoiltTraining training(options);
       for (int step = 0; step < 3; ++step) {
-        const auto before = training.values();
+        const auto before = values_of(training.net);
         training.backward(true);
         if (synchronizes) training.optimizer.synchronize();
         training.step(false);
         training.optimizer.confirm();
         EXPECT_FALSE(training.optimizer.skipped());
-        EXPECT_FALSE(torch::equal(training.values(), before)) << step << synchronizes;
+        EXPECT_FALSE(torch::equal(values_of(training.net), before)) << step << synchronizes;
       }
     }
 }

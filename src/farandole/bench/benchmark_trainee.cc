@@ -91,7 +91,7 @@ BenchmarkTrainee::BenchmarkTrainee(Session& session, const Workload& workload,
   session.broadcast(*model_);
 }
 
-void BenchmarkTrainee::step() {
+std::int64_t BenchmarkTrainee::step() {
   const Span whole(timeline_, Category::step, "step");
   {
     const Span span(timeline_, Category::optimizer, "zero gradients");
@@ -110,7 +110,9 @@ void BenchmarkTrainee::step() {
     const Span span(timeline_, Category::backward, "backward");
     loss.backward();
   }
+  const auto backward_end = now_ns();
   optimizer_.step();
+  return backward_end;
 }
 
 void BenchmarkTrainee::check(const std::string& model) {
@@ -126,18 +128,20 @@ void BenchmarkTrainee::restore(const std::filesystem::path& checkpoint) {
   load_state(snapshot, {*model_, *inner_});
 }
 
-void BenchmarkTrainee::steps(int count, Sample* sample) {
+void BenchmarkTrainee::steps(int count, Sample* sample, Sample* forward_backward) {
+  const auto us = [](std::int64_t ns) { return static_cast<double>(ns) * 1e-3; };
   const bool on_gpu = session_.device().is_cuda();
   const auto first = now_ns();
   for (int i = 0; i < count; ++i) {
     const std::int64_t start = now_ns();
-    step();
-    if (sample != nullptr && !on_gpu) sample->us.push_back(static_cast<double>(now_ns() - start) * 1e-3);
+    const auto backward_end = step();
+    if (sample != nullptr && !on_gpu) sample->us.push_back(us(now_ns() - start));
+    if (forward_backward != nullptr && !on_gpu) forward_backward->us.push_back(us(backward_end - start));
     ++steps_;
   }
   if (!on_gpu) return;
   optimizer_.confirm();
-  if (sample != nullptr) sample->us.push_back(static_cast<double>(now_ns() - first) * 1e-3 / count);
+  if (sample != nullptr) sample->us.push_back(us(now_ns() - first) / count);
 }
 
 }  // namespace farandole

@@ -34,9 +34,10 @@ class BenchmarkTrainee {
   static void check(const std::string& model);
 
   // Runs steps with the spans of a training run. If `sample` is set, it receives the time of each step; on a
-  // GPU, of which the host is a step ahead, the mean of all of them.
+  // GPU, of which the host is a step ahead, the mean of all of them. `forward_backward` receives the time
+  // from the begin of each step to the end of backward; on a GPU, nothing.
   // Collective: every rank of the group must call this in the same order.
-  void steps(int count, Sample* sample = nullptr);
+  void steps(int count, Sample* sample = nullptr, Sample* forward_backward = nullptr);
 
   // Copies the state as a training run does for a checkpoint.
   // Collective: every rank of the group must call this in the same order.
@@ -56,7 +57,7 @@ class BenchmarkTrainee {
   static Workload with(Workload workload, const std::string& optimizer);
   BenchmarkTrainee(Session& session, const Workload& workload, const DistributedOptimizerOptions& options,
                    std::function<void()> wait_for_data);
-  void step();
+  std::int64_t step();  // Returns when backward ended.
 
   Session& session_;
   Timeline& timeline_;

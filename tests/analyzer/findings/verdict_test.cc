@@ -1,7 +1,9 @@
 #include "farandole/analyzer/findings/verdict.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <utility>
 
 #include "analyzer/formats/kineto_file.h"
 #include "analyzer/json_report.h"
@@ -214,6 +216,30 @@ TEST(Verdict, SaysCopiesIfTheGpuOnlyCopies) {
   const TemporaryFolder folder;
   testing::write_text(folder / "t.json", file.text());
   EXPECT_THAT(analyze_run(folder / "t.json").verdict, HasSubstr("the largest loss, 100.0 %, is copies"));
+}
+
+// The host works for all of each step of 10 ms, in which 100 kernels have the same gap behind them. GPUs
+// begin queued work within 10 µs.
+TEST(Verdict, SaysWhyGpusAreIdleInTheWordsOfTheMetrics) {
+  for (const auto& [gap_us, cause] :
+       std::vector<std::pair<int, std::string>>{{5, "kernel wait"}, {25, "host wait"}}) {
+    TraceBuilder trace(1);
+    trace.thread(0, 2, "GPU 0 stream 7");
+    for (int step = 0; step < 10; ++step) {
+      const auto at = step * 10 * one_ms;
+      trace.step(0, step, at, at + 10 * one_ms);
+      trace.span(0, 0, "forward", at, at + 10 * one_ms);
+      for (int k = 0; k < 100; ++k)
+        trace.span(0, 2, "gpu_kernel", at + k * one_ms / 10, at + (k + 1) * one_ms / 10 - gap_us * 1000,
+                   {{"step", step}}, "gemm");
+    }
+    const auto report = report_on(trace);
+    EXPECT_EQ(titles_of(report), fmt::format("GPUs idle: {};", cause));
+    EXPECT_THAT(report.findings.at(0).evidence,
+                HasSubstr(fmt::format("{:.1f} % of the ranks' time is {}", double(gap_us), cause)));
+    EXPECT_EQ(report.losses.at(0).name, fmt::format("GPUs idle: {}", cause));
+    EXPECT_THAT(idle_text(report.metrics), HasSubstr(fmt::format("{} {:.1f}", cause, double(gap_us))));
+  }
 }
 
 }  // namespace

@@ -167,11 +167,11 @@ TEST(GpuWork, IsInEachFormOfTheReport) {
     return runs;
   }());
   const auto text = report_text(report, false);
-  EXPECT_THAT(text, ::testing::HasSubstr("idle 30.0: data 20.0, host late 10.0"));
+  EXPECT_THAT(text, ::testing::HasSubstr("idle 30.0: data 20.0, host wait 10.0"));
   EXPECT_THAT(text, ::testing::ContainsRegex("gemm +18 +36.00 ms +80.0 % +forward 75 % +attention"));
   EXPECT_THAT(text, ::testing::ContainsRegex("host to device +9 +9.00 ms +18.00 MB +2.00"));
   const auto html = report_html(report, folder / "report.html");
-  EXPECT_THAT(html, ::testing::HasSubstr("idle 30.0: data 20.0, host late 10.0"));
+  EXPECT_THAT(html, ::testing::HasSubstr("idle 30.0: data 20.0, host wait 10.0"));
   EXPECT_THAT(html, ::testing::HasSubstr("forward 75 %"));
   const auto json = testing::json_report(report)["runs"][0];
   EXPECT_EQ(json["gpu_kernels"][0]["name"], "at::gemm<float>");
@@ -179,7 +179,7 @@ TEST(GpuWork, IsInEachFormOfTheReport) {
   EXPECT_TRUE(json["gpu_kernels"][1]["phases_s"].contains("unknown"));
   EXPECT_EQ(json["gpu_copies"][1]["kind"], "memory set");
   EXPECT_TRUE(json["gpu_copies"][1]["bytes"].contains("unknown"));
-  EXPECT_NEAR(json["gpu"]["idle_causes"]["host_late"].get<double>(), 0.1, 1e-9);
+  EXPECT_NEAR(json["gpu"]["idle_causes"]["host_wait"].get<double>(), 0.1, 1e-9);
 }
 
 TEST(GpuWork, HasShortNamesInTables) {

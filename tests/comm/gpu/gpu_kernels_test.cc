@@ -2,13 +2,11 @@
 // in batched_copy_test.cc, too.
 #include "farandole/comm/gpu/gpu_kernels.h"
 
-#include <cmath>
 #include <gmock/gmock.h>
 #include <limits>
 #include <random>
 
 #include "comm/gpu_world.h"
-#include "comm/random_rule.h"
 #include "comm/typed_values.h"
 #include "lane.h"
 
@@ -100,94 +98,6 @@ TEST(GpuKernels, FindTheFirstNumberThatIsNotFinite) {
         EXPECT_EQ(reinterpret_cast<Result*>(out.get())->first, expected.first) << name_of(dtype);
         EXPECT_EQ(reinterpret_cast<Result*>(out.get())->found, expected.found) << name_of(dtype);
       }
-  });
-}
-
-// Columns of one block of memory, in this order, and what the update does with them.
-template <class T>
-struct UpdatedColumns {
-  enum Column {
-    scale,
-    leave_out,
-    reduced,
-    parameter,
-    state,
-    gradients = state + update_fields,
-    end = gradients + 4
-  };
-  std::size_t count, shift;  // in elements
-
-  static constexpr std::size_t room = 3'000 * sizeof(T);  // of each column
-  static constexpr std::size_t bytes = end * room;
-
-  std::byte* at(std::byte* block, std::size_t column) const {
-    return block + column * room + shift * sizeof(T);
-  }
-  void fill(std::byte* block, std::mt19937& random) const {
-    for (std::size_t i = 0; i < bytes; ++i) block[i] = std::byte{0x5a};
-    const auto set = [&](std::size_t column, std::size_t i, double value) {
-      store(at(block, column), sizeof(T) == 4 ? DType::float32 : DType::float64, i, value);
-    };
-    for (std::size_t i = 0; i < count; ++i) {
-      for (std::size_t c = parameter; c < end; ++c) set(c, i, between(random, -2, 2));
-      for (const auto squares : {0, 1}) set(state + squares, i, between(random, 2, 4));
-      set(state + 2, i, between(random, 0.1, 1));
-    }
-    store(block + scale * room, DType::float64, 0, between(random, 0.1, 2));
-    store(block + leave_out * room, DType::float32, 0, random() % 3 == 0);
-  }
-  UpdateSlice slice(std::byte* block, std::vector<const void*>& places) const {
-    for (std::size_t k = 0; k < places.size(); ++k) places[k] = at(block, gradients + k);
-    return {.dtype = sizeof(T) == 4 ? DType::float32 : DType::float64,
-            .count = count,
-            .parameter = at(block, parameter),
-            .state = {at(block, state), at(block, state + 1), at(block, state + 2)},
-            .gradients = places,
-            .reduced = at(block, reduced),
-            .step = 5};
-  }
-};
-
-template <class T>
-void expect_bits_of_cpu(const std::shared_ptr<const GpuRuntime>& runtime, const GpuKernels& kernels,
-                        const GpuStream& stream, std::mt19937& random) {
-  using Columns = UpdatedColumns<T>;
-  const Columns columns{random() % 2'900, coin(random) ? 0 : random() % 9};
-  const auto rule = random_rule(random);
-  const auto host = runtime->allocate_pinned(Columns::bytes), there = runtime->allocate(Columns::bytes);
-  columns.fill(host.get(), random);
-  std::vector<std::byte> expected(host.get(), host.get() + Columns::bytes);
-  std::vector<const void*> places(1 + random() % 4);
-  const double divisor = static_cast<double>(coin(random) ? places.size() : 1);
-  const bool has_scale = coin(random), may_leave_out = coin(random);
-
-  auto slice = columns.slice(there.get(), places);
-  slice.divisor = divisor;
-  slice.gradient_scale = 0.7;
-  runtime->copy(there.get(), host.get(), Columns::bytes, stream.handle());
-  const auto* const scale = reinterpret_cast<const double*>(there.get() + Columns::scale * Columns::room);
-  const auto* const left = reinterpret_cast<const float*>(there.get() + Columns::leave_out * Columns::room);
-  kernels.update(rule, slice, has_scale ? scale : nullptr, may_leave_out ? left : nullptr, stream.handle());
-  runtime->copy(host.get(), there.get(), Columns::bytes, stream.handle());
-  wait_for(runtime, stream);
-
-  slice = columns.slice(expected.data(), places);
-  slice.divisor = divisor;
-  slice.gradient_scale =
-      has_scale ? load(expected.data() + Columns::scale * Columns::room, DType::float64, 0) : 0.7;
-  const bool leaves_out = load(expected.data() + Columns::leave_out * Columns::room, DType::float32, 0) == 1;
-  if (!may_leave_out || !leaves_out) update(rule, slice);
-  ASSERT_TRUE(std::equal(expected.begin(), expected.end(), host.get()))
-      << "kind " << static_cast<int>(rule.kind) << ", " << columns.count << " elements of " << sizeof(T)
-      << " bytes, shift " << columns.shift << ", gradients " << places.size();
-}
-
-TEST(GpuKernels, UpdateWithTheBitsOfTheCpu) {
-  on_one_device(seed(6), [](const auto& runtime, const auto& kernels, const auto& stream, auto& random) {
-    for (int round = 0; round < rounds(40, 400); ++round) {
-      expect_bits_of_cpu<float>(runtime, kernels, stream, random);
-      expect_bits_of_cpu<double>(runtime, kernels, stream, random);
-    }
   });
 }
 

@@ -1,7 +1,6 @@
 #include "farandole/comm/kernels/update.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstring>
 #include <gtest/gtest.h>
@@ -9,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "comm/random_rule.h"
 #include "lane.h"
 
 #include "farandole/base/error.h"
@@ -20,6 +18,30 @@ namespace farandole {
 namespace {
 
 using Random = std::mt19937;
+
+double between(Random& random, double low, double high) {
+  return std::uniform_real_distribution<>(low, high)(random);
+}
+bool coin(Random& random) {
+  return random() % 2 == 0;
+}
+
+UpdateRule random_rule(Random& random) {
+  UpdateRule rule;
+  rule.kind = static_cast<UpdateRule::Kind>(random() % 4);
+  rule.lr = std::pow(10, between(random, -4, 0));
+  if (coin(random)) rule.weight_decay = between(random, 0, 0.5);
+  if (coin(random)) rule.momentum = between(random, 0.1, 1);
+  if (coin(random) && rule.kind == UpdateRule::Kind::sgd) rule.dampening = between(random, 0, 1);
+  rule.nesterov = coin(random);
+  rule.beta1 = between(random, 0, 0.99);
+  rule.beta2 = between(random, 0.5, 0.9999);
+  rule.amsgrad = coin(random);
+  rule.alpha = between(random, 0.5, 0.999);
+  rule.centered = coin(random);
+  rule.eps = std::pow(10, between(random, -8, -3));
+  return rule;
+}
 
 struct Element {
   double parameter;

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "farandole/comm/gpu/kernel_jobs.h"
-#include "farandole/comm/gpu/update_job.h"
 
 namespace gpu_double {
 namespace {
@@ -65,26 +64,6 @@ Launch reduce(dim3 blocks, dim3 threads, void** arguments) {
           }};
 }
 
-template <class T>
-Launch update(dim3 blocks, dim3 threads, void** arguments) {
-  const auto job = *static_cast<const farandole::UpdateJob<T>*>(arguments[0]);
-  if (job.count == 0) return {{}, [](const AddAccess&) {}};
-  const auto bytes = job.count * sizeof(T);
-  std::vector<Access> accesses{{job.parameter, bytes, true}};
-  for (std::uint32_t k = 0; k < job.gradients_count; ++k)
-    accesses.push_back({job.gradients[k], bytes, false});
-  for (std::size_t f = 0; f < farandole::update_fields; ++f)
-    if (job.terms.uses[f]) accesses.push_back({job.state[f], bytes, true});
-  if (job.reduced != nullptr) accesses.push_back({job.reduced, bytes, true});
-  if (job.scale != nullptr) accesses.push_back({job.scale, sizeof *job.scale, false});
-  if (job.leave_out != nullptr) accesses.push_back({job.leave_out, sizeof *job.leave_out, false});
-  return {accesses, [=](const AddAccess&) {
-            const std::uint64_t all = std::uint64_t{blocks.x} * threads.x;
-            for (std::uint64_t thread = 0; thread < all; ++thread)
-              farandole::update_elements(job, thread, all);
-          }};
-}
-
 }  // namespace
 
 Kernel find_kernel(const std::string& name) {
@@ -92,8 +71,6 @@ Kernel find_kernel(const std::string& name) {
   if (name == "farandole_copy_from_peers") return &copy_from_peers;
   if (name == "farandole_scan_nonfinite") return &scan;
   if (name == "farandole_reduce_peers") return &reduce;
-  if (name == "farandole_update_float32") return &update<float>;
-  if (name == "farandole_update_float64") return &update<double>;
   return nullptr;
 }
 

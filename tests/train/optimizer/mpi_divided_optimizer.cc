@@ -25,32 +25,6 @@ namespace {
 
 using torch::Tensor;
 
-// In some steps, the side is not used on some ranks, or on none. One weight has its columns first in memory.
-struct NetOfParts : torch::nn::Module {
-  NetOfParts() {
-    torch::manual_seed(5);
-    first = register_module("first", Linear(11, 40));
-    last = register_module("last", torch::nn::Linear(40, 9));
-    side = register_module("side", torch::nn::Linear(11, 9));
-    last->weight.set_data(last->weight.detach().t().contiguous().t());
-  }
-  Tensor loss(int step) {
-    torch::manual_seed(100 * session->rank() + step);
-    const auto x = torch::randn({6, 11});
-    auto y = last(torch::tanh(first(x)));
-    if (step % 3 != 2 && (step % 3 == 1 || session->rank() == 0)) y = y + side(x);
-    return y.square().mean();
-  }
-  Linear first{nullptr};
-  torch::nn::Linear last{nullptr}, side{nullptr};
-};
-
-Tensor values_of(const torch::nn::Module& net) {
-  std::vector<Tensor> values;
-  for (const auto& parameter : net.parameters()) values.push_back(parameter.detach().reshape({-1}));
-  return torch::cat(values);
-}
-
 DistributedOptimizerOptions options_of_parts(Shard shard) {
   DistributedOptimizerOptions options;
   options.buckets = {1000, 500};
@@ -88,7 +62,7 @@ struct Both {
     optimizer.emplace(*session, *a, there.named_parameters(), options);
   }
   void step(int step, const std::function<void(DistributedOptimizer&)>& between = {}) {
-    const auto train = [&](NetOfParts& net, DistributedOptimizer& with) {
+    const auto train = [&](SidedNet& net, DistributedOptimizer& with) {
       with.zero_grad();
       with.scale(net.loss(step)).backward();
       if (between) between(with);
@@ -110,7 +84,7 @@ struct Both {
     }
   }
 
-  NetOfParts there, here;
+  SidedNet there, here;
   std::unique_ptr<torch::optim::Optimizer> a, b;
   std::optional<DistributedOptimizer> reference;
   std::optional<WithDevice> device;
@@ -137,7 +111,7 @@ TEST_F(DividedOptimizers, TrainTheSameParameters) {
       });
       EXPECT_EQ(both.there.side->weight.grad().defined(), step % 3 != 2) << step;
       if (step == 4) {
-        EXPECT_TRUE(torch::equal(both.there.first->weight.grad(), both.here.first->weight.grad()));
+        EXPECT_TRUE(torch::equal(both.there.ours->weight.grad(), both.here.ours->weight.grad()));
       }
     }
     EXPECT_TRUE(both.a->state().empty());
@@ -187,8 +161,8 @@ TEST_F(DividedOptimizers, UndoTheScaleOfTheLoss) {
   const auto spoil = [&](const Tensor& gradient) {
     return current == 2 && session->rank() == 1 ? gradient / 0.0 : gradient;
   };
-  both.there.last->bias.register_hook(spoil);
-  both.here.last->bias.register_hook(spoil);
+  both.there.theirs->bias.register_hook(spoil);
+  both.here.theirs->bias.register_hook(spoil);
   for (int step = 0; step < 6; ++step) {
     current = step;
     both.step(step);
@@ -202,9 +176,9 @@ TEST_F(DividedOptimizers, UndoTheScaleOfTheLoss) {
 // Only one rank finds the element that is not finite, in its part. All ranks leave out the same updates.
 TEST_F(DividedOptimizers, LeaveOutTheSameUpdates) {
   for (const auto on_nonfinite : {OnNonFinite::skip, OnNonFinite::stop}) {
-    NetOfParts net;
+    SidedNet net;
     bool bad = false;
-    net.last->weight.register_hook([&](const Tensor& gradient) {
+    net.theirs->weight.register_hook([&](const Tensor& gradient) {
       if (!bad || session->rank() != 0) return gradient;
       auto spoilt = gradient.clone();
       spoilt[8][39] = std::numeric_limits<double>::infinity();
@@ -224,7 +198,7 @@ TEST_F(DividedOptimizers, LeaveOutTheSameUpdates) {
     train(true);
     if (on_nonfinite == OnNonFinite::skip) {
       ASSERT_TRUE(optimizer.skipped());
-      EXPECT_THAT(optimizer.skipped()->what(), testing::HasSubstr("last.weight"));
+      EXPECT_THAT(optimizer.skipped()->what(), testing::HasSubstr("theirs.weight"));
       EXPECT_TRUE(torch::equal(values_of(net), before));
     } else {
       EXPECT_THROW(optimizer.confirm(), NonFiniteGradient);
@@ -242,7 +216,7 @@ TEST_F(DividedOptimizers, LeaveOutTheSameUpdates) {
 TEST_F(DividedOptimizers, HaveTheSameSnapshots) {
   Both both;
   both.steps(0, 4);
-  const auto snapshot_of = [](NetOfParts& net, torch::optim::Optimizer& inner) {
+  const auto snapshot_of = [](SidedNet& net, torch::optim::Optimizer& inner) {
     SnapshotBuilder builder;
     capture(*session, {net, inner}, {}, builder);
     return session->rank() == 0 ? builder.finish() : Snapshot();
@@ -268,7 +242,7 @@ TEST_F(DividedOptimizers, HaveTheSameSnapshots) {
 // Ranks without batches still have parts.
 TEST_F(DividedOptimizers, UpdateThePartsOfRanksWithoutBatches) {
   Both both("momentum");
-  const auto train = [](NetOfParts& net, DistributedOptimizer& optimizer) {
+  const auto train = [](SidedNet& net, DistributedOptimizer& optimizer) {
     Join join(*session, {&optimizer});
     for (int step = 0; step < 2 + session->rank(); ++step)
       train_step(optimizer, [&] { return net.loss(step); });
@@ -279,7 +253,7 @@ TEST_F(DividedOptimizers, UpdateThePartsOfRanksWithoutBatches) {
 }
 
 TEST_F(DividedOptimizers, RefuseTheirPartsWithoutTheOthers) {
-  NetOfParts net;
+  SidedNet net;
   torch::optim::AdamW adam(net.parameters(), 0.01);
   const WithDevice device;
   for (const bool gathers : {true, false}) {
@@ -298,7 +272,7 @@ TEST_F(DividedOptimizers, RefuseTheirPartsWithoutTheOthers) {
 }
 
 TEST_F(DividedOptimizers, RefuseWhatCannotBeDivided) {
-  NetOfParts net;
+  SidedNet net;
   torch::optim::SGD sgd(net.parameters(), 0.1);
   {
     const WithDevice shared(true);

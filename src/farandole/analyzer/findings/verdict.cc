@@ -63,20 +63,15 @@ std::string small_collectives(const RunMetrics& metrics) {
                      static_cast<double>(matches.size()) / static_cast<double>(steps), median * 1e-3);
 }
 
-// The host queues work in time, so that only the GPU's own gaps are left.
-bool idles_between_kernels(const RunMetrics& metrics) {
-  const auto gpu = gpu_shares(metrics);
-  return gpu && gpu->idle_causes[static_cast<std::size_t>(IdleCause::queue)] > gpu->idle / 2;
-}
-
 LossTexts texts_of(Share share, const RunMetrics& metrics) {
   auto texts = loss_texts(metrics.kind)[static_cast<std::size_t>(share)];
   if (share == Share::other && metrics.no_gpu.empty()) {
-    if (idles_between_kernels(metrics))
-      return {"time between kernels that are queued", "GPUs idle between kernels",
+    if (idle_cause_of_work(metrics) == IdleCause::queue)
+      return {"kernel wait, the time between kernels that are queued", "GPUs idle: kernel wait",
               "use CUDA graphs, and fewer and larger kernels"};
     return {
-        "time in which the GPUs are idle while their processes work", "GPUs wait for the host",
+        "host wait, the time in which GPUs have no work queued while their processes work",
+        "GPUs idle: host wait",
         "use larger batches, CUDA graphs, fewer and larger kernels, and no synchronization within a step"};
   }
   if (share == Share::idle && metrics.no_gpu.empty()) texts.text = "time in which the GPUs are idle";

@@ -205,7 +205,10 @@ std::vector<Loss> find_losses(const RunMetrics& metrics, const std::vector<WaitC
     if (share == Share::transfer && !metrics.no_waiting.empty())
       losses.push_back({share, "communication, not hidden by compute", left[i], 0});
     else if (share == Share::other && metrics.no_gpu.empty())
-      losses.push_back({share, "GPUs wait while their hosts work", left[i], 0});
+      losses.push_back({share,
+                        fmt::format("GPUs idle: {}",
+                                    idle_cause_names[static_cast<std::size_t>(idle_cause_of_work(metrics))]),
+                        left[i], 0});
     else
       losses.push_back({share, loss_names[i], left[i], 0});
   }
@@ -213,6 +216,12 @@ std::vector<Loss> find_losses(const RunMetrics& metrics, const std::vector<WaitC
   std::stable_sort(losses.begin(), losses.end(),
                    [](const Loss& a, const Loss& b) { return a.fraction > b.fraction; });
   return losses;
+}
+
+IdleCause idle_cause_of_work(const RunMetrics& metrics) {
+  const auto gpu = gpu_shares(metrics);
+  const auto part = [&](IdleCause cause) { return gpu->idle_causes[static_cast<std::size_t>(cause)]; };
+  return gpu && part(IdleCause::queue) > part(IdleCause::host) ? IdleCause::queue : IdleCause::host;
 }
 
 std::string cause_in(const Loss& loss) {

@@ -52,6 +52,9 @@ struct Loss {
 // efficiency is 1.
 std::vector<Loss> find_losses(const RunMetrics& metrics, const std::vector<WaitCause>& causes);
 
+// The larger of host wait and kernel wait: why GPUs are idle while their processes work.
+IdleCause idle_cause_of_work(const RunMetrics& metrics);
+
 // Returns "rank 3's backward" if the name is "waiting: rank 3's backward".
 std::string cause_in(const Loss& loss);
 

@@ -38,16 +38,17 @@ class KinetoFile {
     flush();
   }
 
-  // Writes a kernel as CUPTI would record it: on a stream of the device, with a launch by the host at the
-  // same time. Other tools count only kernels with a launch.
-  void kernel(std::string_view category, std::string_view name, int stream, std::int64_t start_ns,
-              std::int64_t end_ns) {
+  // Writes a kernel or a copy as CUPTI would record it: on a stream of the device, with its launch by the
+  // host. Other tools count only kernels with a launch.
+  void kernel(std::string_view category, std::string_view name, int stream, std::int64_t launch_ns,
+              std::int64_t start_ns, std::int64_t end_ns, std::uint64_t bytes = 0) {
     ++id_;
-    begin("cuda_runtime", "cudaLaunchKernel", launching_thread, start_ns, start_ns);
+    begin("cuda_runtime", "cudaLaunchKernel", launching_thread, launch_ns, launch_ns);
     put(R"("args":{{"correlation":{},"External id":{}}}}})", id_, id_);
     begin(category, name, stream, start_ns, end_ns);
-    put(R"("args":{{"device":0,"context":1,"stream":{},"correlation":{},"External id":{}}}}})", stream, id_,
-        id_);
+    put(R"("args":{{"device":0,"context":1,"stream":{},"correlation":{},"External id":{})", stream, id_, id_);
+    if (bytes > 0) put(R"(,"bytes":{})", bytes);
+    put("}}}}");
     flush();
   }
 
@@ -108,7 +109,7 @@ class RankExport {
     for (const CategorySpan& piece : innermost(std::move(training_)))
       if (piece.category == Category::forward || piece.category == Category::backward ||
           piece.category == Category::optimizer)
-        file_.kernel("kernel", name_of(piece.category), compute_stream, piece.start, piece.end);
+        file_.kernel("kernel", name_of(piece.category), compute_stream, piece.start, piece.start, piece.end);
   }
 
  private:
@@ -118,18 +119,19 @@ class RankExport {
 
   void write(const Record& record) {
     const std::int64_t start = to_trace(record.start_ns), end = to_trace(record.end_ns);
+    const std::int64_t launch = to_trace(record.start_ns - record.queued_ns());
     const std::string& name = info_.names.at(record.name);
     const int stream = record.track + 100;
     const bool trains = info_.threads.at(record.track).name == "training";
     if (trains) training_.push_back({start, end, record.category});
     if (record.kind == RecordKind::collective) {
       file_.kernel("kernel", nccl_name(info_.names.at(record.operation), name), communication_stream, start,
-                   end);
+                   start, end);
     } else if (record.category == Category::gpu_kernel) {
       has_kernels_ = true;
-      file_.kernel("kernel", name, stream, start, end);
+      file_.kernel("kernel", name, stream, launch, start, end);
     } else if (record.category == Category::gpu_memcpy) {
-      file_.kernel("gpu_memcpy", "Memcpy " + name, stream, start, end);
+      file_.kernel("gpu_memcpy", "Memcpy " + name, stream, launch, start, end, record.bytes());
     } else if (record.category == Category::step) {
       file_.annotation("user_annotation", fmt::format("ProfilerStep#{}", record.step), record.track, start,
                        end);

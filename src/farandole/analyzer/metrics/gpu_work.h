@@ -38,7 +38,7 @@ struct CopyRow {
   double bytes_ns = 0;  // And their time.
 };
 
-// The parts of the time in which a GPU neither computes nor copies.
+// The parts of the time in which a GPU neither computes nor copies, named as in Holistic Trace Analysis.
 enum class IdleCause : std::uint8_t {
   host,        // The next work was launched after the GPU was free.
   data,        // So it was, and the training thread fetched data,
@@ -49,7 +49,7 @@ enum class IdleCause : std::uint8_t {
 };
 inline constexpr std::size_t idle_cause_count = 6;
 inline constexpr std::array<std::string_view, idle_cause_count> idle_cause_names = {
-    "host late", "data", "collective", "disk", "between kernels", "other"};
+    "host wait", "data", "collective", "disk", "kernel wait", "other"};
 using IdleTimes = std::array<std::int64_t, idle_cause_count>;  // nanoseconds
 
 // A GPU begins queued work at most this long after it has ended other work. On an H100, each of 14,000

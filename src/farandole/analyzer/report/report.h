@@ -63,7 +63,7 @@ RunReport analyze_run(const std::filesystem::path& path, std::span<const Scenari
 bool has_gpu_part(const RunReport& run);
 // In the window; nothing if it is unknown what the model of a step needs, or how long a step is.
 std::optional<ModelRate> model_rate_of(const RunReport& run);
-// "idle 4.1: between kernels 3.9, host late 0.2", in percent of the window; "" if the GPUs were never idle.
+// "idle 4.1: kernel wait 3.9, host wait 0.2", in percent of the window; "" if the GPUs were never idle.
 std::string idle_text(const RunMetrics& metrics);
 // What was not finite: "2 skipped steps, 1 rollback, 3 logged values"; "" if there is nothing.
 std::string events_text(const TrainingLog& log);

@@ -5,8 +5,6 @@
 #include "farandole/base/error.h"
 #include "farandole/comm/gpu/cuda_functions.h"
 #include "farandole/comm/gpu/kernel_jobs.h"
-#include "farandole/comm/gpu/update_job.h"
-#include "farandole/comm/kernels/kernel_set.h"
 
 namespace farandole {
 namespace {
@@ -35,25 +33,6 @@ std::uint64_t exponent_of(DType dtype) {
   }
 }
 
-template <class T>
-UpdateJob<T> job_of(const UpdateRule& rule, const UpdateSlice& slice, const double* scale,
-                    const float* leave_out) {
-  UpdateJob<T> job{.kind = rule.kind,
-                   .terms = terms_of<T>(rule, slice),
-                   .scale = scale,
-                   .leave_out = leave_out,
-                   .parameter = static_cast<T*>(slice.parameter),
-                   .state = {},
-                   .gradients = {},
-                   .gradients_count = static_cast<std::uint32_t>(slice.gradients.size()),
-                   .reduced = static_cast<T*>(slice.reduced),
-                   .count = slice.count};
-  for (std::size_t f = 0; f < update_fields; ++f) job.state[f] = static_cast<T*>(slice.state[f]);
-  for (std::size_t k = 0; k < slice.gradients.size(); ++k)
-    job.gradients[k] = static_cast<const T*>(slice.gradients[k]);
-  return job;
-}
-
 }  // namespace
 
 GpuKernels::GpuKernels(std::shared_ptr<const GpuRuntime> runtime) : runtime_(std::move(runtime)) {
@@ -70,8 +49,6 @@ GpuKernels::GpuKernels(std::shared_ptr<const GpuRuntime> runtime) : runtime_(std
   find(copy_from_peers_, "farandole_copy_from_peers");
   find(scan_, "farandole_scan_nonfinite");
   find(reduce_, "farandole_reduce_peers");
-  find(update_float32_, "farandole_update_float32");
-  find(update_float64_, "farandole_update_float64");
   load();
 }
 
@@ -87,10 +64,6 @@ void GpuKernels::load() const {
   launch(scan_, 1, &no_elements, stream.handle());
   const PeerReduction no_inputs{};
   launch(reduce_, 1, &no_inputs, stream.handle());
-  const UpdateJob<float> no_floats{};
-  launch(update_float32_, 1, &no_floats, stream.handle());
-  const UpdateJob<double> no_doubles{};
-  launch(update_float64_, 1, &no_doubles, stream.handle());
 }
 
 void GpuKernels::launch(const void* kernel, std::uint64_t blocks, const void* argument,
@@ -129,22 +102,6 @@ void GpuKernels::find_nonfinite(const void* data, std::size_t count, DType dtype
 
 void GpuKernels::reduce(const PeerReduction& job, CUstream_st* stream) const {
   if (job.count > 0) launch(reduce_, blocks_for(job.count * size_of(job.dtype)), &job, stream);
-}
-
-void GpuKernels::update(const UpdateRule& rule, const UpdateSlice& slice, const double* scale,
-                        const float* leave_out, CUstream_st* stream) const {
-  if (slice.gradients.size() > most_peers) throw Error("a GPU cannot add so many gradients at once");
-  if (slice.count == 0) return;
-  const auto blocks = blocks_for(slice.count * size_of(slice.dtype));
-  if (slice.dtype == DType::float32) {
-    const auto job = job_of<float>(rule, slice, scale, leave_out);
-    launch(update_float32_, blocks, &job, stream);
-  } else if (slice.dtype == DType::float64) {
-    const auto job = job_of<double>(rule, slice, scale, leave_out);
-    launch(update_float64_, blocks, &job, stream);
-  } else {
-    throw UserError("only float32 and float64 have fused updates");
-  }
 }
 
 }  // namespace farandole

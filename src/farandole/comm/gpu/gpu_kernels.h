@@ -9,7 +9,6 @@
 #include "farandole/base/dtype.h"
 #include "farandole/comm/gpu/gpu_runtime.h"
 #include "farandole/comm/gpu/kernel_jobs.h"
-#include "farandole/comm/kernels/update.h"
 
 namespace farandole {
 
@@ -36,20 +35,13 @@ class GpuKernels {
                       CUstream_st* stream, std::size_t offset = 0) const;
   // Does nothing without elements.
   void reduce(const PeerReduction& job, CUstream_st* stream) const;
-  // As update() in comm/kernels/update.h, with the same bits except those of NaNs, for at most `most_peers`
-  // gradients. If `scale` is not null, the gradient is multiplied by it in the place of gradient_scale. If
-  // `leave_out` is not null and is 1, nothing is changed. Both are in memory of the device and are known when
-  // the stream gets there. All buffers are aligned to their elements.
-  void update(const UpdateRule& rule, const UpdateSlice& slice, const double* scale, const float* leave_out,
-              CUstream_st* stream) const;
 
  private:
   void load() const;
   void launch(const void* kernel, std::uint64_t blocks, const void* argument, CUstream_st* stream) const;
 
   const std::shared_ptr<const GpuRuntime> runtime_;
-  const void *copy_ = nullptr, *copy_from_peers_ = nullptr, *scan_ = nullptr, *reduce_ = nullptr,
-             *update_float32_ = nullptr, *update_float64_ = nullptr;
+  const void *copy_ = nullptr, *copy_from_peers_ = nullptr, *scan_ = nullptr, *reduce_ = nullptr;
 };
 
 }  // namespace farandole

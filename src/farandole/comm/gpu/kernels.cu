@@ -1,6 +1,5 @@
 // The kernels, each a launch of code that is shared with the CPU. gpu_kernels.h launches them by these names.
 #include "farandole/comm/gpu/kernel_jobs.h"
-#include "farandole/comm/gpu/update_job.h"
 
 using namespace farandole;
 
@@ -22,12 +21,4 @@ extern "C" __global__ void farandole_scan_nonfinite(NonfiniteScan scan) {
 
 extern "C" __global__ void farandole_reduce_peers(PeerReduction job) {
   reduce_peers(job, std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x, std::uint64_t{gridDim.x} * blockDim.x);
-}
-
-extern "C" __global__ void farandole_update_float32(UpdateJob<float> job) {
-  update_elements(job, std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x, std::uint64_t{gridDim.x} * blockDim.x);
-}
-
-extern "C" __global__ void farandole_update_float64(UpdateJob<double> job) {
-  update_elements(job, std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x, std::uint64_t{gridDim.x} * blockDim.x);
 }

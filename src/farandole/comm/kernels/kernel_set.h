@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <iterator>
 #include <span>
 
@@ -33,10 +32,6 @@ struct UpdateBuffers {
 };
 template <class T>
 using UpdateKernel = void (*)(const UpdateTerms<T>& terms, const UpdateBuffers& buffers);
-
-// The terms of the rule for this slice; T is its type.
-template <class T>
-UpdateTerms<T> terms_of(const UpdateRule& rule, const UpdateSlice& slice);
 
 struct KernelSet {
   static constexpr std::size_t dtypes = std::size(all_dtypes);  // indexed by DType

@@ -6,6 +6,7 @@
 #include "farandole/comm/kernels/kernel_set.h"
 
 namespace farandole {
+namespace {
 
 template <class T>
 UpdateTerms<T> terms_of(const UpdateRule& rule, const UpdateSlice& slice) {
@@ -44,13 +45,8 @@ UpdateTerms<T> terms_of(const UpdateRule& rule, const UpdateSlice& slice) {
   return terms;
 }
 
-template UpdateTerms<float> terms_of<float>(const UpdateRule&, const UpdateSlice&);
-template UpdateTerms<double> terms_of<double>(const UpdateRule&, const UpdateSlice&);
-
-namespace {
-
 template <class T>
-void update_with(const UpdateRule& rule, const UpdateSlice& slice, const UpdateKernel<T>* kernels) {
+void update_elements(const UpdateRule& rule, const UpdateSlice& slice, const UpdateKernel<T>* kernels) {
   UpdateBuffers buffers{static_cast<std::byte*>(slice.parameter),
                         {},
                         reinterpret_cast<const std::byte* const*>(slice.gradients.data()),
@@ -83,9 +79,9 @@ void update(const UpdateRule& rule, const UpdateSlice& slice) {
 void update(const UpdateRule& rule, const UpdateSlice& slice, const KernelSet& kernels) {
   switch (slice.dtype) {
     case DType::float32:
-      return update_with<float>(rule, slice, kernels.update_float32);
+      return update_elements<float>(rule, slice, kernels.update_float32);
     case DType::float64:
-      return update_with<double>(rule, slice, kernels.update_float64);
+      return update_elements<double>(rule, slice, kernels.update_float64);
     default:
       throw UserError("only float32 and float64 have fused updates");
   }

@@ -1,11 +1,9 @@
-// The arithmetic of the updates, for CPUs and GPUs: for single numbers and for vectors of them. A file that
-// uses it must be compiled without contraction of products and sums, so that all round alike.
+// The arithmetic of the updates, for single numbers and for vectors of them. A file that uses it must be
+// compiled without contraction of products and sums, so that all round alike.
 // Thread safety: any thread may call this at any time.
 //
 // All functions are always inlined, for the reason in vector_kernels.h.
 #pragma once
-
-#include "farandole/comm/kernels/device_code.h"
 
 namespace farandole {
 
@@ -27,7 +25,7 @@ struct UpdateTerms {
 };
 
 template <class T, class Lanes>
-[[gnu::always_inline]] FARANDOLE_DEVICE inline Lanes gradient_of(const UpdateTerms<T>& terms, Lanes sum) {
+[[gnu::always_inline]] inline Lanes gradient_of(const UpdateTerms<T>& terms, Lanes sum) {
   if (terms.factor != 1) sum = sum * terms.factor;
   if (terms.divisor != 1) sum = sum / terms.divisor;
   if (terms.scale != 1) sum = sum * terms.scale;
@@ -39,8 +37,8 @@ template <class T, class Lanes>
 
 struct SgdRule {
   template <class Root, class T, class Lanes>
-  [[gnu::always_inline]] FARANDOLE_DEVICE static void apply(const UpdateTerms<T>& terms, Lanes gradient,
-                                                            Lanes& parameter, Lanes* state) {
+  [[gnu::always_inline]] static void apply(const UpdateTerms<T>& terms, Lanes gradient, Lanes& parameter,
+                                           Lanes* state) {
     if (terms.decays) gradient = gradient + parameter * terms.decay;
     if (terms.uses[0]) {
       state[0] = terms.first ? gradient : state[0] * terms.kept1 + gradient * terms.added1;
@@ -53,8 +51,8 @@ struct SgdRule {
 template <bool decoupled_decay>
 struct AdamRule {
   template <class Root, class T, class Lanes>
-  [[gnu::always_inline]] FARANDOLE_DEVICE static void apply(const UpdateTerms<T>& terms, Lanes gradient,
-                                                            Lanes& parameter, Lanes* state) {
+  [[gnu::always_inline]] static void apply(const UpdateTerms<T>& terms, Lanes gradient, Lanes& parameter,
+                                           Lanes* state) {
     if (terms.decays && decoupled_decay) parameter = parameter * terms.decay;
     if (terms.decays && !decoupled_decay) gradient = gradient + parameter * terms.decay;
     state[0] = state[0] * terms.kept1 + gradient * terms.added1;
@@ -72,8 +70,8 @@ struct AdamRule {
 
 struct RmspropRule {
   template <class Root, class T, class Lanes>
-  [[gnu::always_inline]] FARANDOLE_DEVICE static void apply(const UpdateTerms<T>& terms, Lanes gradient,
-                                                            Lanes& parameter, Lanes* state) {
+  [[gnu::always_inline]] static void apply(const UpdateTerms<T>& terms, Lanes gradient, Lanes& parameter,
+                                           Lanes* state) {
     if (terms.decays) gradient = gradient + parameter * terms.decay;
     state[0] = state[0] * terms.kept2 + gradient * terms.added2 * gradient;
     Lanes variance = state[0];
