@@ -1,11 +1,13 @@
-farandole_test_program(stall_program comm/watch/stall_program.cc LAYERS comm)
+farandole_test_program(stall_program comm/watch/stall_program.cc LAYERS comm LOGIC)
 set_target_properties(stall_program PROPERTIES ENABLE_EXPORTS ON)
 farandole_script_test(comm.stalls comm/watch/stalls.sh 60)
 farandole_script_test(comm.lost_ranks comm/watch/lost_ranks.sh 15)
-farandole_test_program(deadlock_program comm/watch/deadlock_program.cc LAYERS comm)
+farandole_test_program(deadlock_program comm/watch/deadlock_program.cc LAYERS comm LOGIC)
 farandole_script_test(comm.deadlocks comm/watch/deadlocks.sh 100)
-farandole_test_program(foreign_mpi_program comm/job/foreign_mpi_program.cc LAYERS comm)
+farandole_test_program(foreign_mpi_program comm/job/foreign_mpi_program.cc LAYERS comm LOGIC)
 farandole_script_test(comm.foreign_mpi comm/job/foreign_mpi.sh 5)
+# With LibTorch, train.deadlocks, trainer.stalled and trainer.survivors do the same optimized.
+set_tests_properties(comm.stalls comm.lost_ranks comm.deadlocks comm.foreign_mpi PROPERTIES LABELS logic)
 # Loaded in the place of the CUDA runtime and of NCCL. It finds our kernels in the program that loads it.
 if(FARANDOLE_NCCL)
   add_library(gpu_double SHARED gpu/double/cuda.cc gpu/double/kernels.cc gpu/double/nccl.cc gpu/double/order.cc

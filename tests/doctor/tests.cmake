@@ -3,7 +3,8 @@ farandole_test_program(doomed_program doctor/doomed_program.cc LAYERS comm launc
 foreach(script IN ITEMS runs copies installation node_recorders)
   farandole_script_test(doctor.${script} doctor/${script}.sh 20)
 endforeach()
-set_tests_properties(doctor.copies PROPERTIES LABELS random)
+set_tests_properties(doctor.installation doctor.node_recorders PROPERTIES LABELS logic)
+set_tests_properties(doctor.copies PROPERTIES LABELS "random;logic")
 # Jobs as users run them. Their verdicts depend on times; therefore they do not run beside other
 # jobs or with sanitizers.
 set_tests_properties(doctor.runs PROPERTIES LABELS program RUN_SERIAL TRUE)

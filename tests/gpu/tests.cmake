@@ -16,6 +16,8 @@ if(FARANDOLE_NCCL)
     target_link_libraries(${program} PRIVATE farandole_comm farandole_flags)
     target_include_directories(${program} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
     set_target_properties(${program} PROPERTIES ENABLE_EXPORTS ON)  # the double of NCCL uses our reductions
+    set_property(GLOBAL APPEND PROPERTY FARANDOLE_LOGIC_TESTS ${program})  # built with sanitizers; optimized where there is a GPU
   endforeach()
 endif()
 farandole_script_test(gpu.without_gpu gpu/without_gpu.sh 5)
+set_tests_properties(gpu.without_gpu PROPERTIES LABELS logic)

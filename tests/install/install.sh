@@ -33,8 +33,8 @@ done
 for library in "$lib"/libfarandole_*.so; do
   ! ldd "$library" | grep -E "not found|$build/" >out || fail "$library does not find its libraries"
 done
-if ldd "$lib"/libfarandole_{timeline,analyzer}.so | grep -E 'libmpi|libtorch' >out; then
-  fail "timeline or analyzer needs MPI or LibTorch"
+if ldd "$lib"/libfarandole_{timeline,analyzer}.so "$prefix"/bin/farandole-{analyze,doctor} | grep -E 'libmpi|libtorch|libc10|libhdf5|cuda' >out; then
+  fail "timeline or analyzer needs MPI, HDF5, CUDA or LibTorch"
 fi
 
 # The examples, as share/farandole/examples/CMakeLists.txt says.

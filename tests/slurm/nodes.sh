@@ -15,9 +15,10 @@ $(grep -vE '^\[ *(OK|RUN|-+|=+)' out | head -n 20)
 $(grep -vE '^\[ *(OK|RUN|-+|=+)' out | tail -n 20)"
   grep -qE 'PASSED.* [1-9][0-9]* test' out || fail "$1: no test has passed"
 }
-# A busy machine must not decide which communicator is tested.
+# A busy machine must not decide which communicator is tested. How ranks of one host wait for each other is tested by comm.mpi-N; to
+# spin, they would need a core each.
 export FARANDOLE_TRANSPORT=hierarchical
-on_hosts "2 + 2 + 1 ranks" block '*/Spin:*/Yielding:Groups.*:RankLayout.*'
+on_hosts "2 + 2 + 1 ranks" block '*/Yielding:Groups.*:RankLayout.*'
 [[ $(srun -N3 -n5 --overcommit --distribution=block hostname | sort | uniq -c | tr -s ' \n' ' ') == ' 2 node1 2 node2 1 node3 ' ]] \
   || fail "the ranks do not lie 2 + 2 + 1"
 on_hosts "ranks dealt in turns" cyclic '*/Yielding:Groups.*:RankLayout.*'

@@ -1,28 +1,8 @@
 #!/usr/bin/env bash
-# farandole run and slurm/train.sbatch in real Slurm jobs on two hosts of a sandbox, which this test starts and stops.
+# farandole run in real Slurm jobs on two hosts of a sandbox, which this test starts and stops.
 hosts=2
 source "$(dirname "${BASH_SOURCE[0]}")/sandbox.sh"
-
-# batch SECONDS SBATCH-ARGUMENTS...: submits a job and waits for its end, up to four times as long because the machine may be busy;
-# the output is in $work/out, the exit code in $code.
-batch() {
-  local seconds=$1 job state=
-  shift
-  last="sbatch $*"
-  : >out
-  job=$(sbatch --parsable --output="$work/out" "$@") || { fail "sbatch $*"; code=-1; return; }
-  for ((i = 0; i < seconds * 20; i++)); do
-    state=$(scontrol show job "$job" | sed -n 's/.*JobState=\([A-Z_]*\).*/\1/p')
-    [[ $state != PENDING && $state != RUNNING && $state != COMPLETING ]] && break
-    sleep 0.2
-  done
-  code=$(scontrol show job "$job" | sed -n 's/.*ExitCode=\([0-9]*\):.*/\1/p')
-  [[ $state == COMPLETED || $state == FAILED ]] || { fail "job is $state after $seconds s: $last"; scancel "$job"; }
-  cp out err
-}
-script() { printf '#!/bin/bash\n%s\n' "$1" >job.sbatch; }
-is() { [[ $code == "$1" ]] || fail "exit code $code, not $1: $last
-$(tail -n 20 out)"; }
+source "$(dirname "${BASH_SOURCE[0]}")/batch.sh"
 
 # A small MPI program that adds up its ranks. With `fail R C`, rank R exits with code C while the others wait for it.
 cat >ring.c <<'C'
@@ -129,59 +109,4 @@ if "$python" -c 'import torch.distributed' 2>/dev/null; then
 else
   echo "left out: PyTorch's DistributedDataParallel on two hosts; name a Python that has it in FARANDOLE_TORCH_PYTHON"
 fi
-
-if [[ ! -x $bin/farandole-train ]]; then
-  echo "left out: training, farandole-train is not built"
-  exit $((failures > 0))
-fi
-
-script "farandole train --profile mnist --data synthetic --run-dir $work/alone --steps 2"
-batch 60 -N1 -n2 job.sbatch
-is 64
-says out 'a world of 1 rank, but SLURM_NTASKS says 2'
-[[ ! -e alone/checkpoints ]] || fail "a run of one rank was started"
-
-# A rank that is not in the MPI world, because its MPI library does not find the process manager.
-script "farandole run -- bash -c '[[ \$RANK != 1 ]] || unset \${!PMIX_@}; exec farandole train --model mlp --data synthetic --run-dir $work/mixed --steps 2'"
-batch 60 -N2 --ntasks-per-node=1 job.sbatch
-is 64
-says out 'a world of 1 rank, but SLURM_STEP_NUM_TASKS says 2: .*farandole run -n 2'
-[[ $(wc -l <out) == 1 ]] || fail "more than one line: $(<out)"
-[[ ! -e mixed/checkpoints ]] || fail "a run without one of its ranks was started"
-
-# The end of the job is near. If its environment does not have it, Slurm is asked.
-training="farandole train --model mlp --data synthetic --epochs 1000000 --checkpoint-every never --run-dir $work/ending"
-script "farandole run -- env -u SLURM_JOB_END_TIME $training --stop-before 1h"
-batch 60 -N2 --ntasks-per-node=1 --time=30 job.sbatch
-is 75
-says out 'stop requested: saved at step'
-script "farandole run -- env -u SLURM_JOB_END_TIME $training --stop-before 5min --steps 9"
-batch 60 -N2 --ntasks-per-node=1 --time=30 job.sbatch
-is 0
-[[ -e ending/checkpoints/step-00000009.h5 ]] || fail "it stopped too early: $(ls ending/checkpoints)"
-! grep -e '--stop-before has no effect' out || fail "Slurm was not asked"
-
-data=${FARANDOLE_TEST_DATA:-$FARANDOLE_SOURCE/../shared/data}/mnist
-if [[ ! -d $data ]]; then
-  echo "left out: training on real data, there is no $data; set FARANDOLE_TEST_DATA"
-  exit $((failures > 0))
-fi
-batch 150 -N2 --ntasks-per-node=1 "$FARANDOLE_SOURCE/slurm/train.sbatch" --profile mnist --data "$data" --run-dir "$work/run" --steps 20
-is 0
-python3 - "$work/run" <<'PY' || fail "the run of slurm/train.sbatch, see above; its output: $(tail -n 20 out)"
-import gzip, json, pathlib, sys
-run = pathlib.Path(sys.argv[1])
-info = json.loads((run / "run.json").read_text())
-assert info["ranks"] == 2, info["ranks"]
-hosts = [host["name"] if isinstance(host, dict) else host for host in info["hosts"]]
-assert sorted(set(hosts)) == ["node1", "node2"], hosts
-assert info["exit_code"] == 0, info["exit_code"]
-trace = json.load(gzip.open(run / "timeline.json.gz"))
-events = trace["traceEvents"] if isinstance(trace, dict) else trace
-processes = {event["pid"]: event["args"] for event in events if event["ph"] == "M" and event["name"] == "process_name"}
-with_spans = {event["pid"] for event in events if event["ph"] == "X"}
-assert {(processes[pid]["rank"], processes[pid]["host"]) for pid in with_spans} == {(0, "node1"), (1, "node2")}, processes
-assert list((run / "checkpoints").glob("step-*.h5")), "a checkpoint"
-assert len(list((run / "logs").glob("rank-*.log"))) == 2, "a log of each rank"
-PY
 exit $((failures > 0))

@@ -4,6 +4,8 @@ target_link_libraries(timeline_make_trace PRIVATE farandole_timeline farandole_f
 target_include_directories(timeline_make_trace PRIVATE ${PROJECT_SOURCE_DIR}/tests)
 farandole_script_test(timeline.viewers timeline/chrome_trace/viewers_test 15)
 farandole_script_test(timeline.command timeline/timeline_command_test 5)
+set_tests_properties(timeline.viewers timeline.command PROPERTIES LABELS logic)
+set_property(GLOBAL APPEND PROPERTY FARANDOLE_LOGIC_TESTS timeline_make_trace)
 if(CUPTI_INCLUDE_DIR)
   target_include_directories(timeline_test SYSTEM PRIVATE ${CUPTI_INCLUDE_DIR})
   add_library(cupti_double MODULE gpu/double/cupti.cc)

@@ -12,6 +12,7 @@ int main(int argc, char** argv) {
                                   {"launching", launching},
                                   {"many_fits", many_fits},
                                   {"metric_files", metric_files},
+                                  {"mistaken", mistaken},
                                   {"model_step", model_step},
                                   {"overhead_benchmark", overhead_benchmark},
                                   {"own_training", own_training},

@@ -9,6 +9,7 @@ int joining(int argc, char** argv);
 int launching(int argc, char** argv);
 int many_fits(int argc, char** argv);
 int metric_files(int argc, char** argv);
+int mistaken(int argc, char** argv);
 int model_step(int argc, char** argv);
 int overhead_benchmark(int argc, char** argv);
 int own_training(int argc, char** argv);

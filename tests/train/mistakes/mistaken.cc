@@ -16,6 +16,8 @@
 #include <torch/utils.h>
 #include <vector>
 
+#include "train/torch_program.h"
+
 #include "farandole/farandole.h"
 
 namespace {
@@ -230,7 +232,7 @@ const std::map<std::string, std::function<void(Training&)>> mistakes = {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int mistaken(int argc, char** argv) {
   const std::string mistake = argc > 1 ? argv[1] : "";
   if (!mistakes.contains(mistake)) {
     std::cerr << "usage: mistaken MISTAKE\n";
