@@ -1,5 +1,5 @@
-// The conditions on the sizes of its inputs under which torch.export has recorded a program: another branch of
-// a Python `if` would have given another graph.
+// The conditions on the sizes of its inputs under which torch.export has recorded a program: another branch
+// of a Python `if` would have given another graph.
 // Thread safety: none; use from one thread at a time.
 #pragma once
 

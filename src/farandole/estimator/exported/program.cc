@@ -99,7 +99,8 @@ void find_mode(const ExportedGraph& graph, const Names& inputs, ExportedProgram&
   }
 }
 
-// The range of a size, as conditions like those of torch.export. A batch of one row is let through, as in Python.
+// The range of a size, as conditions like those of torch.export. A batch of one row is let through,
+// as in Python.
 std::vector<std::string> ranges_of(const Json& program, const ExportedInput& input, const Json& sizes) {
   std::vector<std::string> conditions;
   constexpr std::string_view begin = "Symbol('";

@@ -68,8 +68,8 @@ void check_batch(const ReadProgram& read) {
           input->name, describe(*input->meta), export_line(users.size(), "")));
 }
 
-// Which of the programs trains: the one with more layers that do what they do in training only, or which changes
-// more buffers. If that does not tell, names do, and in two files their order.
+// Which of the programs trains: the one with more layers that do what they do in training only, or which
+// changes more buffers. If that does not tell, names do, and in two files their order.
 void put_training_first(std::vector<ReadProgram>& programs, bool in_one_file) {
   const auto& first = programs.front().program;
   const auto inputs = first.user_inputs().size();
@@ -102,7 +102,8 @@ void put_training_first(std::vector<ReadProgram>& programs, bool in_one_file) {
   if (rank_of(second) > rank_of(first)) std::swap(programs.front(), programs.back());
 }
 
-// A tensor that the archive does not have under this name, or with another shape or type, is of another model.
+// A tensor that the archive does not have under this name, or with another shape or type, is
+// of another model.
 at::Tensor same_tensor(const ExportedTensors& tensors, const ExportedInput& input) {
   const auto* const found = tensors.find(input.target);
   const auto& meta = *input.meta;
