@@ -392,6 +392,28 @@ TEST_F(ExportedModelTest, RefusesProgramsOfDifferentModels) {
               HasSubstr("its c.weight is float32 [3, 3], and the model has none"));
 }
 
+TEST_F(ExportedModelTest, RefusesParametersThatShareMemoryInOtherWays) {
+  const auto file = (folder_ / "net.pt2").string();
+  const auto load = [&](const torch::Tensor& one, const torch::Tensor& other) {
+    ExportedArchiveWriter writer(file);
+    writer.add("model", program(relu()), "",
+               {{{"a.weight", one.detach().set_requires_grad(true), true},
+                 {"b.weight", other.detach().set_requires_grad(true), true},
+                 {"calls", torch::zeros({}), false}},
+                ""},
+               {});
+    writer.close();
+    ExportedModel(file, {}, torch::kCPU);
+  };
+  const auto refused = [&](const torch::Tensor& one, const torch::Tensor& other) {
+    return message_of<UserError>([&] { load(one, other); });
+  };
+  const auto weight = torch::rand({3, 3}), both = torch::rand({6, 3});
+  EXPECT_THAT(refused(weight, weight.t()), HasSubstr("its a.weight shares memory with b.weight"));
+  EXPECT_THAT(refused(both.slice(0, 0, 3), both.slice(0, 2, 5)), HasSubstr("shares memory"));
+  EXPECT_NO_THROW(load(both.slice(0, 0, 3), both.slice(0, 3, 6)));
+}
+
 // Documents that no exporter writes: one line, and no crash.
 TEST_F(ExportedModelTest, RefusesWrongDocuments) {
   EXPECT_THAT(damage("{"),

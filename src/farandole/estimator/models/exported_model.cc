@@ -129,6 +129,25 @@ void check_no_pickle(const ExportedTensors& tensors) {
         tensors.pickled, tensors.pickled));
 }
 
+// An optimizer moves each trained parameter to a place of its own, so another tensor would no
+// longer follow it.
+void check_own_memory(const ExportedTensors& weights) {
+  const auto end_of = [](const torch::Tensor& tensor) {
+    auto end = tensor.storage_offset() + 1;
+    for (std::int64_t i = 0; i < tensor.dim(); ++i) end += (tensor.size(i) - 1) * tensor.stride(i);
+    return end;
+  };
+  for (const auto& [name, value, is_parameter] : weights.items)
+    for (const auto& [other_name, other, other_is_parameter] : weights.items)
+      if (value.requires_grad() && !value.is_same(other) && value.is_alias_of(other) && value.numel() > 0 &&
+          other.numel() > 0 && value.storage_offset() < end_of(other) &&
+          other.storage_offset() < end_of(value))
+        throw UserError(fmt::format(
+            "its {} shares memory with {}, which is another tensor; compute the latter in forward, or "
+            "give it a copy with .detach().clone()",
+            name, other_name));
+}
+
 // Throws: UserError if an operator of the program is missing.
 std::unique_ptr<const BoundProgram> bind(ExportedProgram program, torch::Device device,
                                          const ExportedTensors& weights, const ExportedTensors& constants) {
@@ -239,6 +258,7 @@ ExportedModel::ExportedModel(const fs::path& file, const fs::path& evaluation_fi
     for (auto item = weights_.items.begin(); item != weights_.items.end(); ++item)
       for (auto earlier = weights_.items.begin(); earlier != item; ++earlier)
         if (is_same_view(earlier->value, item->value)) item->value = earlier->value;
+    check_own_memory(weights_);
     add_to_module(programs.front().program);
   });
   std::map<std::string, torch::Tensor> shared;  // Buffers that are not in the state dict.
