@@ -41,7 +41,8 @@ int model_step(int argc, char** argv) {
         std::make_unique<torch::optim::SGD>(model->trained_parameters(), torch::optim::SGDOptions(1e-3));
     rivals.push_back({file, load_ms, std::move(model), std::move(optimizer), {}});
   }
-  const auto program = exported_programs(argv[3]).front();
+  ExportedProgram program;
+  visit_exported_programs(argv[3], [&](const ExportedProgram& only) { program = only; });
   std::vector<torch::Tensor> inputs;
   for (const auto* const input : program.user_inputs()) {
     std::vector<std::int64_t> sizes;
@@ -54,7 +55,7 @@ int model_step(int argc, char** argv) {
       const auto begin = now_ns();
       optimizer->zero_grad();
       torch::Tensor loss;
-      for (const auto& output : model->forward(inputs, program.user_outputs()))
+      for (const auto& output : model->forward(inputs, program.outputs.size()))
         loss = loss.defined() ? loss + output.mean() : output.mean();
       loss.backward();
       optimizer->step();

@@ -49,10 +49,11 @@ class ExportedModelTest : public testing::Test {
   }
 
   static std::string graph(const std::string& inputs, const std::string& nodes, const std::string& outputs) {
+    const auto weight = meta(R"([{"as_int": 3}, {"as_int": 3}])");
     return fmt::format(
-        R"({{"inputs": {}, "outputs": {}, "nodes": [{}], "tensor_values": {{"x": {}, "i": {}}}}})", inputs,
-        outputs, nodes, meta(fmt::format(R"([{}, {{"as_int": 3}}])", rows())),
-        meta(fmt::format("[{}]", rows()), 5));
+        R"({{"inputs": {}, "outputs": {}, "nodes": [{}], "tensor_values": {{"x": {}, "i": {}, "p_a": {}, "p_b": {}, "b_calls": {}}}}})",
+        inputs, outputs, nodes, meta(fmt::format(R"([{}, {{"as_int": 3}}])", rows())),
+        meta(fmt::format("[{}]", rows()), 5), weight, weight, meta("[]"));
   }
 
   // A program with an input x [rows, 3], a parameter a.weight [3, 3] that is also b.weight, a buffer "calls"
@@ -97,7 +98,8 @@ class ExportedModelTest : public testing::Test {
         {{"a.weight", weight, true}, {"b.weight", weight, true}, {"calls", torch::zeros({}), false}}, ""};
     const auto file = (folder_ / name).string();
     ExportedArchiveWriter writer(file);
-    for (const auto& [program, document] : programs) writer.add(program, document, "", weights, {});
+    const ExportedTensors constants{{{"calls", torch::zeros({}), false}}, ""};
+    for (const auto& [program, document] : programs) writer.add(program, document, "", weights, constants);
     writer.close();
     return file;
   }
@@ -112,6 +114,7 @@ class ExportedModelTest : public testing::Test {
   }
   std::string damage(const std::string& document) const {
     const auto file = written("net.pt2", {{"model", document}});
+    message_of<CorruptInput>([&] { show_model(file); });
     return message_of<CorruptInput>([&] { ExportedModel(file, {}, torch::kCPU); });
   }
 
@@ -243,7 +246,17 @@ TEST_F(ExportedModelTest, NamesWhatMakesAModelUsable) {
   EXPECT_THAT(
       refusal({{"model", program(linear() + "," +
                                  node("torch.ops.higher_order.scan", "{}", "[" + tensor("y") + "]"))}}),
-      HasSubstr("it needs torch.ops.higher_order.scan"));
+      AllOf(HasSubstr("it needs torch.ops.higher_order.scan"), HasSubstr("by a loop of Python")));
+  auto returns = parse_json(program(relu()));
+  const auto also = [&](const char* kind, int value) {
+    returns["graph_module"]["graph"]["outputs"].push_back({{kind, value}});
+    returns["graph_module"]["signature"]["output_specs"].push_back(
+        {{"user_output", {{"arg", {{kind, value}}}}}});
+    return json_text(returns);
+  };
+  ExportedModel with_none(written("net.pt2", {{"model", also("as_none", 1)}}), {}, torch::kCPU);
+  EXPECT_TRUE(with_none.forward({x_}, 1)[0].defined());
+  EXPECT_THAT(refusal({{"model", also("as_int", 7)}}), HasSubstr("torch.as_tensor"));
   auto fixed = parse_json(program(relu()));
   fixed["graph_module"]["graph"]["tensor_values"]["x"]["sizes"][0] = {{"as_int", 4}};
   EXPECT_THAT(refusal({{"model", json_text(fixed)}}),
@@ -292,6 +305,113 @@ TEST_F(ExportedModelTest, RunsBlocks) {
              "[" + tensor("y") + "]")));
     EXPECT_EQ((taken < 0).any().item<bool>(), !yes) << taken;
   }
+}
+
+// Dropout of whole layers, for example, leaves no operator that says which program trains.
+TEST_F(ExportedModelTest, ChoosesTheProgramOfEachModeByNameIfContentDoesNotTell) {
+  const auto negated = program(call("neg.default", fmt::format(R"({{"self": {}}})", tensor("h"))));
+  const auto trained = [&](const std::string& file, const std::string& other) {
+    ExportedModel model(file, other, torch::kCPU);
+    return (model.forward({x_}, 1)[0] >= 0).all().item<bool>();
+  };
+  const auto file = written("net.pt2", {{"model", negated}, {"train", program(relu())}});
+  EXPECT_TRUE(trained(file, ""));
+  EXPECT_THAT(refusal({{"a", negated}, {"b", program(relu())}}), HasSubstr("call it \"train\""));
+  const auto one = written("one.pt2", {{"model", negated}}),
+             other = written("other.pt2", {{"model", program(relu())}});
+  EXPECT_TRUE(trained(other, one));
+  EXPECT_FALSE(trained(one, other));
+}
+
+TEST_F(ExportedModelTest, ChangesBuffersInBothModes) {
+  const auto counts = program(
+      node("torch.ops.aten.add_.Scalar",
+           fmt::format(R"({{"self": {}, "other": {{"as_int": 1}}}})", tensor("b_calls")),
+           "[" + tensor("c") + "]") +
+      "," + call("add.Tensor", fmt::format(R"({{"self": {}, "other": {}}})", tensor("h"), tensor("c"))));
+  EXPECT_THAT(refusal({{"model", counts}}), HasSubstr("aten.add_ differs in evaluation"));
+  auto other = parse_json(counts);
+  other["graph_module"]["signature"]["input_specs"][2]["buffer"]["persistent"] = false;
+  for (const auto& document : {counts, json_text(other)}) {
+    const auto file = written("net.pt2", {{"train", document}, {"eval", document}});
+    ExportedModel model(file, {}, torch::kCPU);
+    EXPECT_EQ(model.why_not_trained_on({x_}), "");
+    const auto whole = torch::linear(x_, model.trained_parameters()[0]);
+    EXPECT_TRUE(torch::equal(model.forward({x_}, 1)[0], whole + 1));
+    model.train(false);
+    EXPECT_TRUE(torch::equal(model.forward({x_}, 1)[0], whole + 2));
+  }
+}
+
+// A Python `if` on sizes has chosen the graph; for other sizes, it would be another.
+TEST_F(ExportedModelTest, RefusesSizesForWhichTheProgramWasNotRecorded) {
+  const SizeGuards none(
+      {"L['x'].size()[2] == 7", "L['y'].size()[0] == 7", "Max(1, 2) == 7", "1.5 < 1", "1 <"}, {"x"});
+  EXPECT_EQ(none.violated_by({x_}), "");
+  const std::vector<std::pair<std::string, bool>> cases = {
+      {"L['x'].size()[0] < 10", true},
+      {"L['x'].size()[0] % 2 != 0", false},
+      {"(4*L['x'].size()[0]) // 3 == 2", true},
+      {"2 <= L['x'].size()[0] < 2", false},
+      {"-L['x'].size()[1] // 2 == -2", true},
+      {"-L['x'].size()[1] % 2 == 1", true},
+      {"L['x'].size()[0] - 2 - 1 == -1", true},
+      {"not (L['x'].size()[0] == 2 and L['x'].size()[1] != 3) or 1 > 2", true},
+      {"not L['x'].size()[0] == 2", false},
+      {"L['x'].size()[0] == 3 or L['x'].size()[1] == 2", false},
+  };
+  for (const auto& [expression, holds] : cases)
+    EXPECT_EQ(SizeGuards({expression}, {"x"}).violated_by({x_}), holds ? "" : expression);
+
+  auto document = parse_json(program(relu()));
+  const auto refused = [&](std::int64_t rows) {
+    ExportedModel model(written("net.pt2", {{"model", json_text(document)}}), {}, torch::kCPU);
+    return message_of<UserError>([&] { model.forward({torch::ones({rows, 3})}, 1); });
+  };
+  document["guards_code"] = {"L['x'].size()[0] < 10"};
+  EXPECT_THAT(refused(12),
+              AllOf(HasSubstr("net.pt2 holds for inputs with L['x'].size()[0] < 10 only, and gets 12 rows"),
+                    HasSubstr("torch.cond")));
+  document["guards_code"] = Json::array();
+  auto& size = document["graph_module"]["graph"]["tensor_values"]["x"]["sizes"][0]["as_expr"]["expr_str"];
+  size = "Symbol('s7', positive=True, integer=True)";
+  document["range_constraints"]["s7"] = {{"min_val", 3}, {"max_val", 9}};
+  EXPECT_THAT(refused(12), HasSubstr("L['x'].size()[0] <= 9"));
+  EXPECT_THAT(refused(2), HasSubstr("L['x'].size()[0] >= 3"));
+}
+
+TEST_F(ExportedModelTest, RefusesProgramsOfDifferentModels) {
+  auto other = parse_json(program(dropout(false)));
+  other["graph_module"]["graph"]["tensor_values"]["p_a"]["sizes"][0] = {{"as_int", 4}};
+  EXPECT_THAT(refusal({{"train", program(dropout(true))}, {"eval", json_text(other)}}),
+              AllOf(HasSubstr("its a.weight is float32 [4, 3], and that of the model is float32 [3, 3]"),
+                    HasSubstr("export both programs from one model")));
+  other["graph_module"]["graph"]["tensor_values"]["p_a"]["sizes"][0] = {{"as_int", 3}};
+  other["graph_module"]["signature"]["input_specs"][0]["parameter"]["parameter_name"] = "c.weight";
+  EXPECT_THAT(refusal({{"train", program(dropout(true))}, {"eval", json_text(other)}}),
+              HasSubstr("its c.weight is float32 [3, 3], and the model has none"));
+}
+
+TEST_F(ExportedModelTest, RefusesParametersThatShareMemoryInOtherWays) {
+  const auto file = (folder_ / "net.pt2").string();
+  const auto load = [&](const torch::Tensor& one, const torch::Tensor& other) {
+    ExportedArchiveWriter writer(file);
+    writer.add("model", program(relu()), "",
+               {{{"a.weight", one.detach().set_requires_grad(true), true},
+                 {"b.weight", other.detach().set_requires_grad(true), true},
+                 {"calls", torch::zeros({}), false}},
+                ""},
+               {});
+    writer.close();
+    ExportedModel(file, {}, torch::kCPU);
+  };
+  const auto refused = [&](const torch::Tensor& one, const torch::Tensor& other) {
+    return message_of<UserError>([&] { load(one, other); });
+  };
+  const auto weight = torch::rand({3, 3}), both = torch::rand({6, 3});
+  EXPECT_THAT(refused(weight, weight.t()), HasSubstr("its a.weight shares memory with b.weight"));
+  EXPECT_THAT(refused(both.slice(0, 0, 3), both.slice(0, 2, 5)), HasSubstr("shares memory"));
+  EXPECT_NO_THROW(load(both.slice(0, 0, 3), both.slice(0, 3, 6)));
 }
 
 // Documents that no exporter writes: one line, and no crash.

@@ -158,6 +158,25 @@ class Two(nn.Module):
         return self.fc(torch.cat([x - shift, word], 1)), self.other(x * word) + torch.tensor([0.25])
 
 
+class Fourier(nn.Module):
+    """Complex weights, a buffer with two names, an output that is None, and noise that no operator tells from the model."""
+    def __init__(self):
+        super().__init__()
+        self.lift, self.out = nn.Linear(1, 3), nn.Linear(36, 3)
+        self.weight = nn.Parameter(torch.randn(3, 3, 4, dtype=torch.cfloat) / 3)
+        self.register_buffer("phase", torch.polar(torch.ones(4), torch.arange(4.0)))
+        self.register_buffer("window", torch.hann_window(12))
+        self.register_buffer("same", self.window)
+
+    def forward(self, x):
+        x = torch.fft.rfft(self.lift(x.unsqueeze(2)).transpose(1, 2) * self.window)
+        x = torch.einsum("bix,iox->box", x[..., :4], self.weight) * self.phase
+        x = torch.fft.irfft(x, n=12) + self.same
+        if self.training:
+            x = x + 0.1 * torch.randn_like(x)
+        return self.out(x.flatten(1)), None
+
+
 class Autocast(nn.Module):
     def __init__(self):
         super().__init__()
@@ -194,6 +213,7 @@ CASES = {
     "unet": (UNet, {"image": real(1, 16, 16)}, {"mask": (bits(1, 16, 16), "bce_with_logits")}),
     "cond": (Cond, {"x": real(12)}, {"digit": (whole(3), "cross_entropy")}),
     "two": (Two, {"x": real(12), "ids": whole(7)}, {"digit": (whole(3), "cross_entropy"), "value": (real(1), "mse")}),
+    "fourier": (Fourier, {"x": real(12)}, {"digit": (whole(3), "cross_entropy")}),
     "autocast": (Autocast, {"x": real(12)}, {"digit": (whole(3), "cross_entropy")}),
 }
 LOSSES = {"cross_entropy": F.cross_entropy, "mse": F.mse_loss, "bce_with_logits": F.binary_cross_entropy_with_logits}

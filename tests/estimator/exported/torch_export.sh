@@ -80,6 +80,7 @@ refuse() {  # PATTERN OPTION...
 }
 dynamic='dynamic_shapes=\(\{0: torch.export.Dim.DYNAMIC\},\)'
 refuse "fixed.pt2 cannot be used: its input input has shape float32 \[4, 12\], .*$dynamic" --model fixed.pt2
+refuse "branch.pt2 holds for inputs with .*size\(\)\[0\] <=? [0-9]+ only, and gets 32 rows; .*torch.cond" --model branch.pt2
 refuse 'custom.pt2 cannot be used: it needs torch.ops.mine.twice.default, which this LibTorch cannot run' --model custom.pt2
 refuse "cnn.pt2 cannot be used: it has only the program for training, and aten.dropout differs in evaluation; .*net.eval\(\), example, $dynamic.*--eval-model" --model cnn.pt2
 refuse 'only the program for evaluation, .*net.train\(\)' --model cnn-eval.pt2

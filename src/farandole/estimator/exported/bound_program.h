@@ -9,13 +9,15 @@
 #include <vector>
 
 #include "farandole/estimator/exported/execution.h"
+#include "farandole/estimator/exported/guards.h"
 #include "farandole/estimator/exported/program.h"
 
 namespace farandole {
 
 class BoundProgram {
  public:
-  // Returns the tensor of a parameter, a buffer or a constant. Throws: std::runtime_error if there is none.
+  // Returns the tensor of a parameter, a buffer or a constant, or one of real numbers with an inner dimension
+  // of 2 if the program's is complex. Throws: std::runtime_error if there is none.
   using TensorOf = std::function<at::Tensor(const ExportedInput& input)>;
 
   // Throws: std::runtime_error if the graph is wrong.
@@ -24,12 +26,16 @@ class BoundProgram {
   const ExportedProgram& program() const { return program_; }
   // Operators that this library cannot run. If there are any, the program cannot be run.
   const std::set<std::string>& missing() const { return context_.missing; }
-  // The inputs must be as many as the program's, and have their types. Throws: std::runtime_error if an
-  // output is no tensor; as the operators.
+  const SizeGuards& guards() const { return guards_; }
+  // The inputs must be as many as the program's, and have their types. Outputs that are None are left out.
+  // Throws: as the operators.
   std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs) const;
 
  private:
+  at::Tensor own(std::size_t input) const;
+
   ExportedProgram program_;
+  SizeGuards guards_;
   ExportedContext context_;
   ExecutableGraph graph_;
   std::vector<at::Tensor> own_;      // For each input of the graph that is no user's.

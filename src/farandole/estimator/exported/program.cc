@@ -16,12 +16,13 @@ ExportedInput parse_input(const Json& spec, const Json& tensors) {
   using Kind = ExportedInput::Kind;
   const auto [kind, value] = member_of_union(spec);
   const auto name = [&] { return value.at("arg").at("name").get<std::string>(); };
-  if (kind == "parameter") return {Kind::parameter, name(), value.at("parameter_name").get<std::string>()};
-  if (kind == "buffer")
-    return {Kind::buffer, name(), value.at("buffer_name").get<std::string>(),
-            value.at("persistent").get<bool>()};
-  if (kind == "tensor_constant")
-    return {Kind::constant, name(), value.at("tensor_constant_name").get<std::string>(), false};
+  const auto tensor = [&](Kind of, const char* target, bool persistent) {
+    return ExportedInput{of, name(), value.at(target).get<std::string>(), persistent,
+                         exported_tensor_meta(tensors.at(name()))};
+  };
+  if (kind == "parameter") return tensor(Kind::parameter, "parameter_name", true);
+  if (kind == "buffer") return tensor(Kind::buffer, "buffer_name", value.at("persistent").get<bool>());
+  if (kind == "tensor_constant") return tensor(Kind::constant, "tensor_constant_name", false);
   if (kind == "user_input") {
     const auto argument = parse_exported_argument(value.at("arg"));
     if (argument.kind.starts_with("as_sym"))
@@ -84,8 +85,11 @@ void find_mode(const ExportedGraph& graph, const Names& inputs, ExportedProgram&
     const auto* const attention = input_of(node, "dropout_p");
     const bool drops_attention = attention != nullptr && !is_number(attention, 0);
     const bool is_layer = !is_neutral || drops_attention;
-    if (is_layer || changes_buffer(node, inputs)) {
-      ++(is_trained || is_neutral ? program.training_operators : program.evaluation_operators);
+    const bool is_change = !is_layer && changes_buffer(node, inputs);
+    if (is_layer || is_change) {
+      ++(is_change                  ? program.changed_buffers
+         : is_trained || is_neutral ? program.training_operators
+                                    : program.evaluation_operators);
       const auto name = node.target.substr(std::string_view("torch.ops.").size());
       if (is_layer || program.mode_operator.empty()) program.mode_operator = name.substr(0, name.rfind('.'));
     }
@@ -95,6 +99,30 @@ void find_mode(const ExportedGraph& graph, const Names& inputs, ExportedProgram&
   }
 }
 
+// The range of a size, as conditions like those of torch.export. A batch of one row is let through,
+// as in Python.
+std::vector<std::string> ranges_of(const Json& program, const ExportedInput& input, const Json& sizes) {
+  std::vector<std::string> conditions;
+  constexpr std::string_view begin = "Symbol('";
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    if (!sizes[i].contains("as_expr")) continue;
+    const auto text = sizes[i].at("as_expr").at("expr_str").get<std::string>();
+    if (!text.starts_with(begin) || text.find(')') != text.size() - 1) continue;  // Such as 2*Symbol('s77').
+    const auto symbol = text.substr(begin.size(), text.find('\'', begin.size()) - begin.size());
+    const auto ranges = program.value("range_constraints", Json::object());
+    if (!ranges.contains(symbol)) continue;
+    const auto add = [&](const char* bound, const char* comparison) {
+      const auto limit = ranges.at(symbol).value(bound, Json());
+      if (limit.is_number_integer() && limit != 2)
+        conditions.push_back(
+            fmt::format("L['{}'].size()[{}] {} {}", input.name, i, comparison, exported_integer(limit)));
+    };
+    add("min_val", ">=");
+    add("max_val", "<=");
+  }
+  return conditions;
+}
+
 }  // namespace
 
 std::vector<const ExportedInput*> ExportedProgram::user_inputs() const {
@@ -102,10 +130,6 @@ std::vector<const ExportedInput*> ExportedProgram::user_inputs() const {
   for (const auto& input : inputs)
     if (input.kind == ExportedInput::Kind::user) users.push_back(&input);
   return users;
-}
-
-std::size_t ExportedProgram::user_outputs() const {
-  return static_cast<std::size_t>(std::ranges::count(buffers_of_outputs, std::string()));
 }
 
 ExportedProgram parse_exported_program(const std::string& name, std::string document) {
@@ -129,11 +153,21 @@ ExportedProgram parse_exported_program(const std::string& name, std::string docu
   if (program.inputs.size() != program.graph.inputs.size() ||
       program.buffers_of_outputs.size() != program.graph.outputs.size())
     throw std::runtime_error("the signature has other inputs or outputs than the graph");
-  for (std::size_t i = 0; i < program.buffers_of_outputs.size(); ++i)
-    if (const auto* const output = program.graph.outputs[i].name();
-        output != nullptr && program.buffers_of_outputs[i].empty())
-      if (const auto& tensors = graph.at("tensor_values"); tensors.contains(*output))
-        program.outputs.push_back(exported_tensor_meta(tensors.at(*output)));
+  for (std::size_t i = 0; i < program.buffers_of_outputs.size(); ++i) {
+    const auto& [kind, value] = program.graph.outputs[i];
+    if (!program.buffers_of_outputs[i].empty() || kind == "as_none") continue;
+    if (kind != "as_tensor")
+      throw UserError(
+          "forward returns something else beside tensors, such as a number; let it return torch.as_tensor(...) of it");
+    const auto& output = std::get<ExportedArgument::Name>(value).text;
+    const auto& tensors = graph.at("tensor_values");
+    program.outputs.push_back(tensors.contains(output) ? exported_tensor_meta(tensors.at(output))
+                                                       : ExportedTensorMeta());
+  }
+  program.guards = json.value("guards_code", std::vector<std::string>());
+  for (const auto* const input : program.user_inputs())
+    std::ranges::copy(ranges_of(json, *input, graph.at("tensor_values").at(input->name).at("sizes")),
+                      std::back_inserter(program.guards));
   Names names;
   for (const auto& input : program.inputs) names[input.name] = &input;
   find_mode(program.graph, names, program);

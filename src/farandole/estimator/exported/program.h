@@ -16,7 +16,7 @@ struct ExportedInput {
   std::string name;        // Of the value in the graph.
   std::string target{};    // Of a parameter, a buffer or a constant: its name in the state dict.
   bool persistent = true;  // Of a buffer: whether the state dict has it.
-  std::optional<ExportedTensorMeta> meta{};  // Of the user's tensors.
+  std::optional<ExportedTensorMeta> meta{};  // Of tensors.
 };
 
 struct ExportedProgram {
@@ -27,14 +27,16 @@ struct ExportedProgram {
   // For each output of the graph: the buffer that takes it, or empty if it is the user's.
   std::vector<std::string> buffers_of_outputs;
   std::vector<ExportedTensorMeta> outputs;  // Of the user's tensors.
+  std::vector<std::string> guards;          // Conditions on the sizes of its inputs, for SizeGuards.
 
   // How dropout, batch normalization and the like were exported.
   int training_operators = 0, evaluation_operators = 0;
+  int changed_buffers = 0;    // By other operators, which most models do in training only.
   std::string mode_operator;  // One of them, "aten.dropout".
-  bool is_same_in_both_modes() const { return training_operators == 0 && evaluation_operators == 0; }
+  bool trains() const { return training_operators > 0 || changed_buffers > 0; }
+  bool is_same_in_both_modes() const { return !trains() && evaluation_operators == 0; }
 
   std::vector<const ExportedInput*> user_inputs() const;
-  std::size_t user_outputs() const;
 };
 
 // Throws: UserError if the schema has another version, or if the program has inputs or outputs that this

@@ -7,6 +7,7 @@
 #include <map>
 #include <new>
 #include <torch/utils.h>
+#include <tuple>
 
 #include "farandole/base/error.h"
 
@@ -67,7 +68,8 @@ void check_batch(const ReadProgram& read) {
           input->name, describe(*input->meta), export_line(users.size(), "")));
 }
 
-// Which of the programs trains: the one with more layers that do what they do in training only.
+// Which of the programs trains: the one with more layers that do what they do in training only, or which
+// changes more buffers. If that does not tell, names do, and in two files their order.
 void put_training_first(std::vector<ReadProgram>& programs, bool in_one_file) {
   const auto& first = programs.front().program;
   const auto inputs = first.user_inputs().size();
@@ -76,25 +78,47 @@ void put_training_first(std::vector<ReadProgram>& programs, bool in_one_file) {
         "there are {} programs, and a model has one for training and one for evaluation", programs.size()));
   if (programs.size() == 1) {
     if (first.is_same_in_both_modes()) return;
-    const bool trains = first.training_operators > 0;
+    const bool trains = first.trains();
     throw UserError(fmt::format(
         "it has only the program for {}, and {} differs in {}; add torch.export.save({}, \"other.pt2\") and --eval-model other.pt2",
         trains ? "training" : "evaluation", first.mode_operator, trains ? "evaluation" : "training",
         export_line(inputs, trains ? ".eval()" : ".train()")));
   }
   const auto& second = programs.back().program;
-  if (first.training_operators == second.training_operators && first.training_operators > 0)
+  const auto rank_of = [&](const ExportedProgram& program) {
+    return std::tuple(program.training_operators, program.changed_buffers,
+                      in_one_file && program.name.starts_with("train"));
+  };
+  if (first.training_operators == second.training_operators && first.training_operators > 0 &&
+      first.changed_buffers == second.changed_buffers)
     throw UserError(fmt::format(
-        "both programs {} are for training ({}); export one of them with {}",
-        in_one_file ? "" : fmt::format("({} and {})", programs.front().file, programs.back().file),
+        "both programs{} are for training ({}); export one of them with {}, and call functions for dropout with "
+        "training=self.training",
+        in_one_file ? "" : fmt::format(" ({} and {})", programs.front().file, programs.back().file),
         first.mode_operator, export_line(inputs, ".eval()")));
-  if (second.training_operators > first.training_operators) std::swap(programs.front(), programs.back());
+  if (rank_of(first) == rank_of(second) && in_one_file)
+    throw UserError(
+        "nothing says which of the two programs is for training; call it \"train\", or save them in two files");
+  if (rank_of(second) > rank_of(first)) std::swap(programs.front(), programs.back());
 }
 
-// A tensor that is not in `weights` under its name, or has another shape or type, is of another model.
+// A tensor that the archive does not have under this name, or with another shape or type, is
+// of another model.
 at::Tensor same_tensor(const ExportedTensors& tensors, const ExportedInput& input) {
   const auto* const found = tensors.find(input.target);
-  if (found == nullptr) throw std::runtime_error(fmt::format("it has no tensor {}", input.target));
+  const auto& meta = *input.meta;
+  const auto wanted = [&] { return fmt::format("its {} is {}", input.target, describe(meta)); };
+  if (found == nullptr)
+    throw UserError(fmt::format("{}, and the model has none; export both programs from one model", wanted()));
+  auto sizes = found->value.sizes();
+  auto dtype = found->value.scalar_type();
+  if (c10::isComplexType(meta.dtype) && !c10::isComplexType(dtype)) {  // Pairs.
+    dtype = c10::toComplexType(dtype);
+    sizes = sizes.slice(0, sizes.size() - 1);
+  }
+  if (dtype != meta.dtype || !std::ranges::equal(sizes, meta.sizes, {}, {}, &ExportedExtent::value))
+    throw UserError(fmt::format("{}, and that of the model is {} [{}]; export both programs from one model",
+                                wanted(), python_name(dtype), fmt::join(sizes, ", ")));
   return found->value;
 }
 
@@ -103,6 +127,25 @@ void check_no_pickle(const ExportedTensors& tensors) {
     throw UserError(fmt::format(
         "{} is a pickle, which can run code and is not read; make it a tensor with net.register_buffer({:?}, torch.Tensor(...))",
         tensors.pickled, tensors.pickled));
+}
+
+// An optimizer moves each trained parameter to a place of its own, so another tensor would no
+// longer follow it.
+void check_own_memory(const ExportedTensors& weights) {
+  const auto end_of = [](const torch::Tensor& tensor) {
+    auto end = tensor.storage_offset() + 1;
+    for (std::int64_t i = 0; i < tensor.dim(); ++i) end += (tensor.size(i) - 1) * tensor.stride(i);
+    return end;
+  };
+  for (const auto& [name, value, is_parameter] : weights.items)
+    for (const auto& [other_name, other, other_is_parameter] : weights.items)
+      if (value.requires_grad() && !value.is_same(other) && value.is_alias_of(other) && value.numel() > 0 &&
+          other.numel() > 0 && value.storage_offset() < end_of(other) &&
+          other.storage_offset() < end_of(value))
+        throw UserError(fmt::format(
+            "its {} shares memory with {}, which is another tensor; compute the latter in forward, or "
+            "give it a copy with .detach().clone()",
+            name, other_name));
 }
 
 // Throws: UserError if an operator of the program is missing.
@@ -114,10 +157,12 @@ std::unique_ptr<const BoundProgram> bind(ExportedProgram program, torch::Device 
         return same_tensor(is_constant ? constants : weights, input);
       });
   if (!bound->missing().empty())
-    throw UserError(
-        fmt::format("it needs {}, which this LibTorch cannot run; replace {} in the model, or try "
-                    "torch.export.export(...).run_decompositions()",
-                    fmt::join(bound->missing(), ", "), bound->missing().size() == 1 ? "it" : "them"));
+    throw UserError(fmt::format("it needs {}, which this LibTorch cannot run; replace {} in the model{}",
+                                fmt::join(bound->missing(), ", "),
+                                bound->missing().size() == 1 ? "it" : "them",
+                                bound->missing().begin()->starts_with("torch.ops.higher_order.")
+                                    ? " by a loop of Python"
+                                    : ", or try torch.export.export(...).run_decompositions()"));
   return bound;
 }
 
@@ -145,6 +190,11 @@ std::vector<torch::Tensor> accepted(const BoundProgram& bound, const std::string
                     "numbers, or --input-shapes",
                     file, fmt::join(takes, ", "), fmt::join(gets, ", ")));
   }
+  if (const auto guard = bound.guards().violated_by(inputs); !guard.empty())
+    throw UserError(fmt::format(
+        "{} holds for inputs with {} only, and gets {} rows; replace a Python if on sizes by torch.cond, export it "
+        "with an example of as many rows, or choose another --batch-size, or --drop-last",
+        file, guard, inputs.front().size(0)));
   auto result = inputs;
   for (std::size_t i = 0; i < result.size(); ++i) result[i] = result[i].to(users[i]->meta->dtype);
   return result;
@@ -182,10 +232,9 @@ bool is_same_view(const torch::Tensor& one, const torch::Tensor& other) {
 
 }  // namespace
 
-std::vector<ExportedProgram> exported_programs(const std::string& file) {
-  std::vector<ExportedProgram> programs;
-  for (auto& read : programs_of(file)) programs.push_back(std::move(read.program));
-  return programs;
+void visit_exported_programs(const std::string& file,
+                             const std::function<void(const ExportedProgram&)>& visit) {
+  for (const auto& read : programs_of(file)) reading(file, [&] { visit(read.program); });
 }
 
 ExportedModel::ExportedModel(const fs::path& file, const fs::path& evaluation_file, torch::Device device)
@@ -199,10 +248,17 @@ ExportedModel::ExportedModel(const fs::path& file, const fs::path& evaluation_fi
   reading(file_, [&] {
     weights_ = programs.front().archive->weights(programs.front().program.name, device);
     check_no_pickle(weights_);
+    // Collectives and checkpoints know real numbers only. To optimizers, complex numbers are pairs anyway.
+    for (auto& [name, value, is_parameter] : weights_.items)
+      if (value.is_complex()) {
+        value = at::view_as_real(value.detach()).set_requires_grad(value.requires_grad());
+        complex_.insert(name);
+      }
     // Tied weights are one tensor.
     for (auto item = weights_.items.begin(); item != weights_.items.end(); ++item)
       for (auto earlier = weights_.items.begin(); earlier != item; ++earlier)
         if (is_same_view(earlier->value, item->value)) item->value = earlier->value;
+    check_own_memory(weights_);
     add_to_module(programs.front().program);
   });
   std::map<std::string, torch::Tensor> shared;  // Buffers that are not in the state dict.
@@ -241,10 +297,11 @@ std::vector<torch::Tensor> ExportedModel::run(const std::vector<torch::Tensor>& 
 }
 
 void ExportedModel::try_training(const std::vector<torch::Tensor>& inputs) {
+  auto buffers = view_->buffers();
+  for (const auto& item : training_.constants.items) buffers.push_back(item.value);
   std::vector<torch::Tensor> before;
-  for (const auto& buffer : view_->buffers()) before.push_back(buffer.clone());
+  for (const auto& buffer : buffers) before.push_back(buffer.clone());
   const auto restore = [&] {
-    const auto buffers = view_->buffers();
     for (std::size_t i = 0; i < before.size(); ++i) buffers[i].copy_(before[i]);
   };
   try {
@@ -259,8 +316,18 @@ void ExportedModel::try_training(const std::vector<torch::Tensor>& inputs) {
 // The program for evaluation is the one that torch.export.load returns.
 void ExportedModel::write(const std::string& file) {
   ExportedArchiveWriter writer(file);
+  auto weights = weights_;
+  std::map<const torch::TensorImpl*, torch::Tensor> pairs;  // Tied weights stay one tensor.
+  for (auto& [name, value, is_parameter] : weights.items)
+    if (complex_.contains(name)) {
+      auto& whole = pairs[value.unsafeGetTensorImpl()];
+      if (!whole.defined())
+        whole = at::complex(value.detach().select(-1, 0), value.detach().select(-1, 1))
+                    .set_requires_grad(value.requires_grad());
+      value = whole;
+    }
   const auto add = [&](const char* name, const Part& part) {
-    writer.add(name, part.bound->program().document, part.example_inputs, weights_, part.constants);
+    writer.add(name, part.bound->program().document, part.example_inputs, weights, part.constants);
   };
   add("model", evaluation_ ? *evaluation_ : training_);
   if (evaluation_) add("train", training_);
@@ -273,7 +340,7 @@ LabelFunction load_exported_function(const fs::path& file, torch::Device device)
   return reading(name, [&] {
     auto& [path, archive, program] = programs.front();
     if (programs.size() != 1 || !program.is_same_in_both_modes() || program.user_inputs().size() != 2 ||
-        program.user_outputs() != 1)
+        program.outputs.size() != 1)
       throw UserError("a loss or a metric is one program of output and label that returns one tensor");
     check_batch(programs.front());
     const auto weights = archive->weights(program.name, device),

@@ -4,8 +4,10 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <torch/types.h>
 #include <vector>
@@ -19,8 +21,9 @@ namespace farandole {
 // Throws: UserError if the program cannot be run; CorruptInput if the file is damaged.
 LabelFunction load_exported_function(const std::filesystem::path& file, torch::Device device);
 
-// The programs of a file, by name. Throws as ExportedModel.
-std::vector<ExportedProgram> exported_programs(const std::string& file);
+// Calls `visit` with each program of a file. Throws as ExportedModel, also for what `visit` throws.
+void visit_exported_programs(const std::string& file,
+                             const std::function<void(const ExportedProgram&)>& visit);
 
 class ExportedModel final : public ModelProgram {
  public:
@@ -48,7 +51,8 @@ class ExportedModel final : public ModelProgram {
   void try_training(const std::vector<torch::Tensor>& inputs) override;
   void write(const std::string& file) override;
 
-  ExportedTensors weights_;  // Of both programs.
+  ExportedTensors weights_;        // Of both programs.
+  std::set<std::string> complex_;  // Those that are kept as pairs of real numbers.
   Part training_;
   std::optional<Part> evaluation_;
   bool trains_ = true;

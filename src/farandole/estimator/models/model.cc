@@ -125,11 +125,12 @@ void ModelProgram::save_state(const fs::path& file) {
     out.write_array("/" + name, dtype_of(data), data.sizes(),
                     {static_cast<const std::byte*>(data.data_ptr()), bytes_of(data)});
   };
-  const auto parameters = view_->named_parameters();
+  const auto parameters = view_->named_parameters(), buffers = view_->named_buffers();
   for (const auto& item : parameters) add(item.key(), item.value());
-  for (const auto& [name, first] : tied_) add(name, parameters[first]);
-  for (const auto& item : view_->named_buffers())
+  for (const auto& item : buffers)
     if (item.value().defined()) add(item.key(), item.value());
+  for (const auto& [name, first] : tied_)
+    add(name, parameters.contains(first) ? parameters[first] : buffers[first]);
   out.close();
   written.publish();
 }

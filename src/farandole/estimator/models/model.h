@@ -49,7 +49,7 @@ class ModelProgram {
 
   std::string file_;
   std::shared_ptr<torch::nn::Module> view_;
-  TiedNames tied_;  // Further names of parameters, and the first name of each.
+  TiedNames tied_;  // Further names of parameters and buffers, and the first name of each.
 };
 
 // Reads TorchScript or an archive of torch.export. `evaluation_file` is the program for evaluation, if it is

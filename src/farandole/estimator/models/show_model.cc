@@ -69,7 +69,7 @@ std::string text_of_program(const ExportedProgram& program) {
   count_operators(program.graph, counts);
   ExportedContext context{at::kCPU, {}};
   const ExecutableGraph graph(program.graph, context);
-  const auto* const mode = program.training_operators > 0     ? "for training"
+  const auto* const mode = program.trains()                   ? "for training"
                            : program.evaluation_operators > 0 ? "for evaluation"
                                                               : "for training and evaluation";
   return line("program", fmt::format("{}, {}, by PyTorch {}", program.name, mode, program.torch_version)) +
@@ -84,7 +84,7 @@ std::string show_exported(const std::string& file, const std::string& evaluation
   std::string text, command = "farandole fit --model " + file;
   const auto show = [&](const std::string& name) {
     text += line("model", fmt::format("{}, of torch.export", name));
-    for (const auto& program : exported_programs(name)) text += text_of_program(program);
+    visit_exported_programs(name, [&](const ExportedProgram& program) { text += text_of_program(program); });
   };
   show(file);
   if (!evaluation_file.empty()) {
