@@ -390,7 +390,7 @@ TEST(Sharding, StopsIfTheProgramChangesParametersInEveryStep) {
     const auto said = testing::internal::GetCapturedStderr();
     expect_same(divided.net->named_parameters(), whole.net->named_parameters());
     expect_same(required.net->named_parameters(), whole.net->named_parameters());
-    if (!has_neighbours()) continue;
+    if (session->local_size() == 1) continue;  // A rank that is alone on its node shares with nobody.
     EXPECT_EQ(divided.optimizer->sharding().why_not, "the program changes parameters in every step");
     EXPECT_EQ(said.find("no longer divided") != std::string::npos, session->local_rank() == 0);
     EXPECT_TRUE(required.optimizer->sharding().divided);
