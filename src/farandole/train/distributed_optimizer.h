@@ -25,7 +25,7 @@ class LossScaler;
 // in named_parameters(), for DistributedOptimizerOptions::sparse_parameters.
 std::vector<std::string> sparse_parameters(const torch::nn::Module& module);
 
-// Parameters, reduced gradients and optimizer state are views of flat buckets. SGD, Adam, AdamW and
+// Parameters, reduced gradients and optimizer state are views of flat buckets. SGD, Adam, AdamW and, on CPUs,
 // RMSprop update whole buckets with fused kernels as soon as a bucket is reduced; the results equal those
 // of their own step() except for rounding. Other optimizers, types other than float32 and float64, and
 // steps with a closure use the optimizer's own step(). If a parameter has a gradient on some ranks only,

@@ -78,7 +78,7 @@ class RunState {
   void operators_done();
   // Of the last two lines of metrics; on rank 0 only, if it is known.
   std::optional<ModelRate> rate() const { return rate_of(step_s_); }
-  // "12 TFLOP/s, MFU 3 % (2 TFLOP a step, counted …)"; empty if nothing is known, and but on rank 0.
+  // "12 TFLOP/s, MFU 3 % (2 TFLOP a step, counted …)"; empty on other ranks than 0, and if nothing is known.
   std::string describe_rate() const;
   // Adds this rank's values of a step to the next line of metrics. `trained` is false if it changed nothing.
   void count_step(const std::vector<std::pair<std::string, torch::Tensor>>& values, bool trained);
