@@ -348,6 +348,11 @@ TEST_F(ExportedModelTest, RefusesSizesForWhichTheProgramWasNotRecorded) {
   const SizeGuards none(
       {"L['x'].size()[2] == 7", "L['y'].size()[0] == 7", "Max(1, 2) == 7", "1.5 < 1", "1 <"}, {"x"});
   EXPECT_EQ(none.violated_by({x_}), "");
+  for (const std::string part : {"not ", "(", "-"}) {
+    std::string deep;
+    for (int i = 0; i < 1'000'000; ++i) deep += part;
+    EXPECT_EQ(SizeGuards({deep + "1 == 2"}, {"x"}).violated_by({x_}), "");
+  }
   const std::vector<std::pair<std::string, bool>> cases = {
       {"L['x'].size()[0] < 10", true},
       {"L['x'].size()[0] % 2 != 0", false},

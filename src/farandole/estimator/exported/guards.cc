@@ -49,7 +49,11 @@ class Expression {
     while (take("and ")) value = static_cast<std::int64_t>((negation() != 0) & (value != 0));
     return value;
   }
-  std::int64_t negation() { return take("not ") ? static_cast<std::int64_t>(negation() == 0) : comparison(); }
+  std::int64_t negation() {
+    if (!take("not ")) return comparison();
+    check(++depth_ < 1000);
+    return static_cast<std::int64_t>(negation() == 0);
+  }
   std::int64_t comparison() {
     auto left = sum();
     std::optional<bool> holds;
@@ -102,7 +106,7 @@ class Expression {
     }
   }
   std::int64_t operand() {
-    check(++operands_ < 1000);  // Limits the depth of the recursion, too.
+    check(++depth_ < 1000);
     if (take("-")) {
       std::int64_t value = 0;
       check(!__builtin_sub_overflow(std::int64_t{0}, operand(), &value));
@@ -138,7 +142,7 @@ class Expression {
 
   std::string_view rest_;
   const SizeOf& size_of_;
-  int operands_ = 0;
+  int depth_ = 0;  // at least that of the recursion
 };
 
 }  // namespace
