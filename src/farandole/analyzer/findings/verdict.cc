@@ -67,10 +67,10 @@ LossTexts texts_of(Share share, const RunMetrics& metrics) {
   auto texts = loss_texts(metrics.kind)[static_cast<std::size_t>(share)];
   if (share == Share::other && metrics.no_gpu.empty()) {
     if (idle_cause_of_work(metrics) == IdleCause::queue)
-      return {"kernel wait, the time between kernels that are queued", "GPUs idle: kernel wait",
-              "use CUDA graphs, and fewer and larger kernels"};
+      return {"time in which the GPUs are idle between kernels that are queued (kernel wait)",
+              "GPUs idle: kernel wait", "use CUDA graphs, and fewer and larger kernels"};
     return {
-        "host wait, the time in which GPUs have no work queued while their processes work",
+        "time in which the GPUs are idle because their processes have queued no work (host wait)",
         "GPUs idle: host wait",
         "use larger batches, CUDA graphs, fewer and larger kernels, and no synchronization within a step"};
   }
