@@ -52,7 +52,7 @@ class NodeSharing {
   // if the kernel does not tell which pages of a view a rank has written.
   // Collective: every rank of the node must call this in the same order.
   virtual std::shared_ptr<NodeBlocks> map(std::span<const std::size_t> bytes, Views views) = 0;
-  // Returns when every rank of the node has called it. No collective may be in progress.
+  // Returns when every rank of the node has called it. No other collective than borrow() may be in progress.
   virtual void meet(std::string_view name) = 0;
   // Begins a collective in which each rank reads the data of all ranks by itself. Returns all ranks' data, by
   // rank, when all ranks have called it. The result is valid until give_back(), and `data`, which must be

@@ -149,13 +149,17 @@ NodeSharing* TracedCommunicator::node_sharing() {
 
 void TracedCommunicator::meet(std::string_view name) {
   const std::int64_t start_ns = now_ns();
-  const std::uint32_t sequence = sequence_++;
-  if (entry_ != nullptr) {
-    entry_->set_blocked(caller());
-    entry_->enter(sequence, "barrier", name, 0, start_ns, caller() == entry_->owner() ? 0 : caller());
+  if (entry_ != nullptr) entry_->set_blocked(caller());
+  if (borrows_) {  // This is a part of the collective that has borrowed.
+    sharing_->meet(name);
+    if (entry_ != nullptr) entry_->set_blocked(0);
+  } else {
+    const std::uint32_t sequence = sequence_++;
+    if (entry_ != nullptr)
+      entry_->enter(sequence, "barrier", name, 0, start_ns, caller() == entry_->owner() ? 0 : caller());
+    sharing_->meet(name);
+    if (entry_ != nullptr) entry_->leave();
   }
-  sharing_->meet(name);
-  if (entry_ != nullptr) entry_->leave();
   if (timeline_.enabled()) timeline_.span(Category::wait, name_id(name), start_ns, now_ns());
 }
 
@@ -165,11 +169,13 @@ std::span<const std::byte* const> TracedCommunicator::borrow(std::string_view na
   std::span<const std::byte* const> all;
   attempt([&] { all = sharing_->borrow(name, data, count, dtype, op); });
   if (entry_ != nullptr) entry_->set_blocked(0);
+  borrows_ = true;
   return all;
 }
 
 void TracedCommunicator::give_back() {
   sharing_->give_back();
+  borrows_ = false;
   leave();
 }
 

@@ -94,6 +94,7 @@ class TracedCommunicator : public Communicator, private NonblockingAllreduce, pr
   InFlight call_;                           // the last collective
   NonblockingAllreduce* nonblocking_ = nullptr;
   NodeSharing* sharing_ = nullptr;
+  bool borrows_ = false;          // Between borrow() and give_back().
   std::optional<TrackId> track_;  // track of non-blocking allreduces
 };
 

@@ -346,8 +346,8 @@ struct DistributedOptimizer::Impl {
   // Each rank reads its part of a bucket from all ranks.
   bool update_with_reduction() {
     auto* const node = sharing;
-    adopt_changes();
     gradients->finish_unreduced([&](std::size_t b) {
+      if (b == 0) adopt_changes();
       if (options.on_nonfinite != OnNonFinite::update && !gradients->finite()) return;
       const Span span(session.timeline(), Category::optimizer, "update");
       updates->update_from(b, gradients->buckets_of_ranks(), options.average);
