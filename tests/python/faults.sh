@@ -13,12 +13,12 @@ mkfifo "$work/gate"
 start() {
   last="faults.py $*"
   rm -rf "$work/run"
-  timeout 120 "$bin/farandole" run -n 3 --run-dir "$work/run" -- /usr/bin/python3 -W ignore "$program" "$1" "$work" "${@:2}" \
+  timeout 300 "$bin/farandole" run -n 3 --run-dir "$work/run" -- /usr/bin/python3 -W ignore "$program" "$1" "$work" "${@:2}" \
     >"$work/out" 2>"$work/err" &
   job=$!
 }
 until_says() {
-  for ((i = 0; i < 900; i++)); do
+  for ((i = 0; i < 2500; i++)); do
     grep -qE -- "$1" "$work/err" && return
     kill -0 "$job" 2>/dev/null || break
     sleep 0.1
