@@ -236,7 +236,10 @@ TEST(Verdict, SaysWhyGpusAreIdleInTheWordsOfTheMetrics) {
     const auto report = report_on(trace);
     EXPECT_EQ(titles_of(report), fmt::format("GPUs idle: {};", cause));
     EXPECT_THAT(report.findings.at(0).evidence,
-                HasSubstr(fmt::format("{:.1f} % of the ranks' time is {}", double(gap_us), cause)));
+                ::testing::AllOf(
+                    HasSubstr(fmt::format("{:.1f} % of the ranks' time is time in which the GPUs are idle",
+                                          double(gap_us))),
+                    HasSubstr(fmt::format("({})", cause))));
     EXPECT_EQ(report.losses.at(0).name, fmt::format("GPUs idle: {}", cause));
     EXPECT_THAT(idle_text(report.metrics), HasSubstr(fmt::format("{} {:.1f}", cause, double(gap_us))));
   }
