@@ -412,6 +412,13 @@ TEST(Sharding, StopsIfRanksChangeParametersInDifferentWays) {
     if (i == 20) change_at_the_end(training);
   };
   expect_same_bits("rows", divisible()[5].make, {}, change);
+  // Before the buckets are planned once more.
+  expect_same_bits("rows after the first step", divisible()[5].make, {}, [](Training& training, int i) {
+    training.step(i);
+    const torch::NoGradGuard no_grad;
+    if (i == 0) training.net->second->weight[session->rank() % 61].mul_(0.5);
+    if (i == 20) change_at_the_end(training);
+  });
   if (session->size() > 2) {
     const PairsAsNodes pairs;
     expect_same_bits("rows on several nodes", divisible()[5].make, {}, change);

@@ -138,7 +138,7 @@ struct DistributedOptimizer::Impl {
     if (has_parts) return use_parts();
     updates.reset();
     may_share = may_share && all_still_share();
-    const bool divides = may_share && (divided || have_same_parameters());
+    const bool divides = may_share && have_same_parameters();
     if (!divides && guard.has_stepped() && std::exchange(sharing, nullptr) != nullptr)
       why_not = "the ranks have different parameters";
     may_share = sharing != nullptr;
