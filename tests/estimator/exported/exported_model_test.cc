@@ -383,6 +383,8 @@ TEST_F(ExportedModelTest, RefusesSizesForWhichTheProgramWasNotRecorded) {
   document["range_constraints"]["s7"] = {{"min_val", 3}, {"max_val", 9}};
   EXPECT_THAT(refused(12), HasSubstr("L['x'].size()[0] <= 9"));
   EXPECT_THAT(refused(2), HasSubstr("L['x'].size()[0] >= 3"));
+  document["range_constraints"]["s7"] = {{"min_val", 2}, {"max_val", 2}};
+  EXPECT_THAT(refused(3), HasSubstr("L['x'].size()[0] <= 2"));
 }
 
 TEST_F(ExportedModelTest, RefusesProgramsOfDifferentModels) {

@@ -104,21 +104,21 @@ void find_mode(const ExportedGraph& graph, const Names& inputs, ExportedProgram&
 std::vector<std::string> ranges_of(const Json& program, const ExportedInput& input, const Json& sizes) {
   std::vector<std::string> conditions;
   constexpr std::string_view begin = "Symbol('";
+  const auto ranges = program.value("range_constraints", Json::object());
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     if (!sizes[i].contains("as_expr")) continue;
     const auto text = sizes[i].at("as_expr").at("expr_str").get<std::string>();
     if (!text.starts_with(begin) || text.find(')') != text.size() - 1) continue;  // Such as 2*Symbol('s77').
     const auto symbol = text.substr(begin.size(), text.find('\'', begin.size()) - begin.size());
-    const auto ranges = program.value("range_constraints", Json::object());
     if (!ranges.contains(symbol)) continue;
-    const auto add = [&](const char* bound, const char* comparison) {
+    const auto add = [&](const char* bound, const char* comparison, std::int64_t least) {
       const auto limit = ranges.at(symbol).value(bound, Json());
-      if (limit.is_number_integer() && limit != 2)
+      if (limit.is_number_integer() && exported_integer(limit) >= least)
         conditions.push_back(
             fmt::format("L['{}'].size()[{}] {} {}", input.name, i, comparison, exported_integer(limit)));
     };
-    add("min_val", ">=");
-    add("max_val", "<=");
+    add("min_val", ">=", 3);  // torch.export writes 2 for any size.
+    add("max_val", "<=", 0);
   }
   return conditions;
 }
