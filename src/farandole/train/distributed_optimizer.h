@@ -38,7 +38,7 @@ std::vector<std::string> sparse_parameters(const torch::nn::Module& module);
 // - A program may change parameters on every rank as without sharding: clamp_(), mul_(),
 // torch::load(). A rank
 //   sees its own changes only. The next step makes them those of the node if all of its ranks have made the
-//   same ones. If they differ, or in the third step in a row with changes, the node stops to share them.
+//   same ones. If they differ, or in the third step in a row with changes, the node stops sharing them.
 // - The optimizer's state can be read on every rank. Changes in place are seen by all ranks of the node at
 //   once; tensors that replace those of the state must have the same values on all ranks.
 // - After step(), grad() may still be this rank's own gradient. Call synchronize() before step() to see

@@ -87,6 +87,10 @@ torch::Tensor slot_view(const torch::Tensor& flat, const BucketSlot& slot, const
   return torch::from_blob(first, like.sizes(), like.strides(), keep_alive, options);
 }
 
+torch::Tensor elements(const torch::Tensor& flat, std::size_t begin, std::size_t count) {
+  return flat.narrow(0, static_cast<std::int64_t>(begin), static_cast<std::int64_t>(count));
+}
+
 bool same_place(const torch::Tensor& a, const torch::Tensor& b) {
   if (!a.defined() || !b.defined()) return false;
   if (a.is_same(b)) return true;

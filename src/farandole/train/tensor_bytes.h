@@ -21,6 +21,9 @@ inline std::size_t bytes_of(const torch::Tensor& tensor) {
   return static_cast<std::size_t>(tensor.numel()) * tensor.element_size();
 }
 
+// Returns `count` elements of a flat tensor, in its memory.
+torch::Tensor elements(const torch::Tensor& flat, std::size_t begin, std::size_t count);
+
 // Returns zeros for the bucket's payload in one tensor.
 torch::Tensor flat_tensor(const Bucket& bucket, torch::Device device);
 

@@ -21,6 +21,17 @@ namespace {
 
 constexpr std::size_t block_alignment = 64 << 10;  // bytes of the largest page of all machines
 
+// Maps the file copy-on-write, at `place` unless it is null.
+// Throws: Error if this fails.
+std::byte* map_private(std::byte* place, std::size_t bytes, int fd) {
+  const int flags = MAP_PRIVATE | MAP_NORESERVE | (place != nullptr ? MAP_FIXED : 0);
+  void* const at = ::mmap(place, bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
+  if (at == MAP_FAILED)
+    throw Error(fmt::format("shared memory cannot be mapped copy-on-write: {}", std::strerror(errno)));
+  ::madvise(at, bytes, MADV_DONTDUMP);
+  return static_cast<std::byte*>(at);
+}
+
 // Linux shows pages of a private mapping as the file has them until the process writes to them.
 class CopyOnWriteMapping {
  public:
@@ -33,7 +44,7 @@ class CopyOnWriteMapping {
         bytes_(bytes) {
     if (pages_.get() < 0)
       throw Error(fmt::format("/proc/self/pagemap cannot be read: {}", std::strerror(errno)));
-    map_at(nullptr, 0);
+    data_ = map_private(nullptr, bytes_, file_);
   }
   ~CopyOnWriteMapping() { ::munmap(data_, bytes_); }
   CopyOnWriteMapping(const CopyOnWriteMapping&) = delete;
@@ -53,7 +64,7 @@ class CopyOnWriteMapping {
       const auto wanted = std::min(entries.size(), count - done) * sizeof entries[0];
       const auto got = ::pread(pages_.get(), entries.data(), wanted,
                                static_cast<off_t>((first + done) * sizeof entries[0]));
-      if (got < static_cast<ssize_t>(sizeof entries[0])) return true;
+      if (got < static_cast<ssize_t>(sizeof entries[0])) return true;  // It cannot be excluded.
       const auto known = static_cast<std::size_t>(got) / sizeof entries[0];
       if (std::any_of(entries.begin(), entries.begin() + static_cast<std::ptrdiff_t>(known), is_own))
         return true;
@@ -62,18 +73,9 @@ class CopyOnWriteMapping {
     return false;
   }
 
-  void drop_changes() { map_at(data_, MAP_FIXED); }
+  void drop_changes() { map_private(data_, bytes_, file_); }
 
  private:
-  void map_at(void* place, int flag) {
-    void* const at =
-        ::mmap(place, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE | flag, file_, 0);
-    if (at == MAP_FAILED)
-      throw Error(fmt::format("shared memory cannot be mapped a second time: {}", std::strerror(errno)));
-    data_ = static_cast<std::byte*>(at);
-    ::madvise(data_, bytes_, MADV_DONTDUMP);
-  }
-
   int file_;
   OwnedDescriptor pages_;
   std::size_t page_bytes_, bytes_;
@@ -124,10 +126,7 @@ class MemoryBlocks final : public NodeBlocks {
   // Pages that this rank does not write remain those of the file.
   void make_private() override {
     if (memory_.get() < 0) return;
-    constexpr int flags = MAP_PRIVATE | MAP_NORESERVE | MAP_FIXED;
-    if (::mmap(mapping_.data(), mapping_.bytes(), PROT_READ | PROT_WRITE, flags, memory_.get(), 0) ==
-        MAP_FAILED)
-      throw Error(fmt::format("shared memory cannot be made private: {}", std::strerror(errno)));
+    map_private(mapping_.data(), mapping_.bytes(), memory_.get());
     memory_.reset();
   }
 

@@ -399,9 +399,7 @@ bool BucketOptimizer::adopt_changes() {
   if (first_difference_) return false;
   for (std::size_t b = 0; b < flat_views_.size(); ++b) {
     const auto [first, last] = sharing_->own_part(plan_.buckets[b].payload, size_of(plan_.buckets[b].dtype));
-    flat_parameters_[b]
-        .slice(0, static_cast<std::int64_t>(first), static_cast<std::int64_t>(last))
-        .copy_(flat_views_[b].slice(0, static_cast<std::int64_t>(first), static_cast<std::int64_t>(last)));
+    elements(flat_parameters_[b], first, last - first).copy_(elements(flat_views_[b], first, last - first));
   }
   sharing_->meet("changes of parameters");
   shared_.front()->drop_changes();
@@ -585,8 +583,7 @@ void BucketOptimizer::update_part(std::size_t b, const HostGradients& gradients)
 
 FlatRun BucketOptimizer::piece_of(std::size_t b, std::size_t first, std::size_t end) const {
   const auto piece = [&](const Tensor& flat) {
-    if (!flat.defined()) return flat;
-    return flat.narrow(0, static_cast<std::int64_t>(first), static_cast<std::int64_t>(end - first));
+    return flat.defined() ? elements(flat, first, end - first) : flat;
   };
   FlatRun run{piece(flat_parameters_[b]), piece(gradients_[b]), {}};
   for (std::size_t f = 0; f < update_fields; ++f) run.state[f] = piece(flat_state_[b][f]);

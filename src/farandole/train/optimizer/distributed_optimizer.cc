@@ -160,7 +160,7 @@ struct DistributedOptimizer::Impl {
     int stopped = sharing == nullptr ? 1 : 0;
     gradients->ranks().allreduce("shared parameters", &stopped, 1, DType::int32, ReduceOp::max);
     if (stopped == 0) return true;
-    if (std::exchange(sharing, nullptr) != nullptr) why_not = "another node has stopped to share them";
+    if (std::exchange(sharing, nullptr) != nullptr) why_not = "another node has stopped sharing them";
     return false;
   }
 

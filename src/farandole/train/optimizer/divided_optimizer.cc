@@ -80,10 +80,6 @@ std::unique_ptr<torch::optim::Optimizer> optimizer_of_parts(const torch::optim::
   throw UserError("the state of this optimizer cannot be divided; use SGD, Adam, AdamW or RMSprop");
 }
 
-Tensor elements(const Tensor& flat, std::size_t begin, std::size_t count) {
-  return flat.narrow(0, static_cast<std::int64_t>(begin), static_cast<std::int64_t>(count));
-}
-
 }  // namespace
 
 DividedOptimizer::DividedOptimizer(torch::optim::Optimizer& optimizer, BucketDevice& device,

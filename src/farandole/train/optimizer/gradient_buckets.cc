@@ -196,9 +196,7 @@ Tensor GradientBuckets::norm() const {
   std::vector<std::vector<Tensor>> by_tensor(parameters_.size());
   for (std::size_t b = 0; b < flat_.size(); ++b)
     for (const auto& slot : reducer_.plan().buckets[b].slots)
-      append_norms(
-          flat_[b].narrow(0, static_cast<std::int64_t>(slot.offset), static_cast<std::int64_t>(slot.count)),
-          by_tensor[slot.tensor]);
+      append_norms(elements(flat_[b], slot.offset, slot.count), by_tensor[slot.tensor]);
   std::vector<Tensor> norms;
   for (const auto& of_tensor : by_tensor) norms.insert(norms.end(), of_tensor.begin(), of_tensor.end());
   return torch::cat(norms).norm();

@@ -7,6 +7,7 @@
 #include "farandole/comm/watch/collective_registry.h"
 #include "farandole/fusion/host_reducer.h"
 #include "farandole/train/session_internals.h"
+#include "farandole/train/tensor_bytes.h"
 
 namespace farandole {
 namespace {
@@ -133,9 +134,7 @@ torch::Tensor GradientSynchronizer::norm_of_parts() const {
   std::vector<torch::Tensor> norms;
   for (std::size_t b = 0; b < flat().size(); ++b) {
     const auto [first, last] = device_reducer_->own_part(b);
-    append_norms(
-        flat()[b].narrow(0, static_cast<std::int64_t>(first), static_cast<std::int64_t>(last - first)),
-        norms);
+    append_norms(elements(flat()[b], first, last - first), norms);
   }
   const auto sum =
       torch::from_blob(device_->number(), {}, torch::dtype(torch::kFloat64).device(flat().front().device()));
