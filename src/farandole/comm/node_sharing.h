@@ -53,7 +53,8 @@ class NodeSharing {
   // Collective: every rank of the node must call this in the same order.
   virtual std::shared_ptr<NodeBlocks> map(std::span<const std::size_t> bytes, Views views) = 0;
   // Returns when every rank of the node has called it. No other collective than borrow() may be in progress.
-  virtual void meet(std::string_view name) = 0;
+  // `name` must be a string literal.
+  virtual void meet(const char* name) = 0;
   // Begins a collective in which each rank reads the data of all ranks by itself. Returns all ranks' data, by
   // rank, when all ranks have called it. The result is valid until give_back(), and `data`, which must be
   // from the communicator's allocate(), may not be changed until all ranks have come to a later meet().

@@ -120,7 +120,7 @@ std::shared_ptr<NodeBlocks> HierarchicalCommunicator::map(std::span<const std::s
   return parts_.node != nullptr ? parts_.node->map(bytes, views) : blocks_of_one(bytes);
 }
 
-void HierarchicalCommunicator::meet(std::string_view name) {
+void HierarchicalCommunicator::meet(const char* name) {
   if (parts_.node != nullptr) parts_.node->meet(name);
 }
 

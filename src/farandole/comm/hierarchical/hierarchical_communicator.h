@@ -77,7 +77,7 @@ class HierarchicalCommunicator : public Communicator, public NonblockingAllreduc
   bool is_whole() const override { return false; }
   // A rank that is alone on its node shares with nobody.
   std::shared_ptr<NodeBlocks> map(std::span<const std::size_t> bytes, Views views) override;
-  void meet(std::string_view name) override;
+  void meet(const char* name) override;
   std::span<const std::byte* const> borrow(std::string_view name, const void* data, std::size_t count,
                                            DType dtype, ReduceOp op) override;
   void give_back() override {}

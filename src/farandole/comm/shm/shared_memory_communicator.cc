@@ -148,7 +148,7 @@ std::shared_ptr<NodeBlocks> SharedMemoryCommunicator::map(std::span<const std::s
   return share_blocks(*this, bytes, views);
 }
 
-void SharedMemoryCommunicator::meet(std::string_view) {
+void SharedMemoryCommunicator::meet(const char*) {
   left_since_ns_ = 0;
   meetings_->arrive_and_wait();
 }

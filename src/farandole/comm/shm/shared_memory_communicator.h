@@ -62,7 +62,7 @@ class SharedMemoryCommunicator : public Communicator, public NonblockingAllreduc
   int node_size() const override { return size; }
   bool is_whole() const override { return true; }
   std::shared_ptr<NodeBlocks> map(std::span<const std::size_t> bytes, Views views) override;
-  void meet(std::string_view name) override;
+  void meet(const char* name) override;
   std::span<const std::byte* const> borrow(std::string_view name, const void* data, std::size_t count,
                                            DType dtype, ReduceOp op) override;
   void give_back() override {}

@@ -147,20 +147,20 @@ NodeSharing* TracedCommunicator::node_sharing() {
   return this;
 }
 
-void TracedCommunicator::meet(std::string_view name) {
-  const std::int64_t start_ns = now_ns();
-  if (entry_ != nullptr) entry_->set_blocked(caller());
-  if (borrows_) {  // This is a part of the collective that has borrowed.
-    sharing_->meet(name);
-    if (entry_ != nullptr) entry_->set_blocked(0);
-  } else {
-    const std::uint32_t sequence = sequence_++;
-    if (entry_ != nullptr)
-      entry_->enter(sequence, "barrier", name, 0, start_ns, caller() == entry_->owner() ? 0 : caller());
-    sharing_->meet(name);
-    if (entry_ != nullptr) entry_->leave();
-  }
-  if (timeline_.enabled()) timeline_.span(Category::wait, name_id(name), start_ns, now_ns());
+// Not a collective of the timeline, because only the ranks of a node meet.
+void TracedCommunicator::meet(const char* name) {
+  const Span span(timeline_, Category::wait, name);
+  const bool is_part = borrows_;  // Of the collective that has borrowed.
+  const std::uint32_t sequence = is_part ? 0 : sequence_++;
+  if (entry_ == nullptr) return sharing_->meet(name);
+  entry_->set_blocked(caller());
+  if (!is_part)
+    entry_->enter(sequence, "barrier", name, 0, now_ns(), caller() == entry_->owner() ? 0 : caller());
+  sharing_->meet(name);
+  if (is_part)
+    entry_->set_blocked(0);
+  else
+    entry_->leave();
 }
 
 std::span<const std::byte* const> TracedCommunicator::borrow(std::string_view name, const void* data,

@@ -56,7 +56,7 @@ class TracedCommunicator : public Communicator, private NonblockingAllreduce, pr
   std::shared_ptr<NodeBlocks> map(std::span<const std::size_t> bytes, Views views) override {
     return sharing_->map(bytes, views);
   }
-  void meet(std::string_view name) override;
+  void meet(const char* name) override;
   std::span<const std::byte* const> borrow(std::string_view name, const void* data, std::size_t count,
                                            DType dtype, ReduceOp op) override;
   void give_back() override;

@@ -376,10 +376,10 @@ std::span<std::uint64_t> BucketOptimizer::notes_of(int node_rank) const {
 }
 
 // Another rank may still read the last answer.
-bool BucketOptimizer::any_has_changes(std::string_view name) {
+bool BucketOptimizer::any_has_changes(const char* meeting) {
   const std::size_t turn = ++turns_ % 2;
   notes_of(sharing_->node_rank())[turn] = shared_.front()->has_changes();
-  sharing_->meet(name);
+  sharing_->meet(meeting);
   bool any = false;
   for (int r = 0; r < sharing_->node_size(); ++r) any |= notes_of(r)[turn] != 0;
   return any;

@@ -17,7 +17,6 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <string_view>
 #include <torch/optim/optimizer.h>
 #include <torch/types.h>
 #include <variant>
@@ -109,7 +108,7 @@ class BucketOptimizer {
   void share_state();
   void move_all_into_place();
   bool adopt_changes();
-  bool any_has_changes(std::string_view name);
+  bool any_has_changes(const char* meeting);
   std::span<std::uint64_t> notes_of(int node_rank) const;
   void update_part(std::size_t bucket, const HostGradients& gradients);
   FlatRun piece_of(std::size_t bucket, std::size_t first, std::size_t end) const;
