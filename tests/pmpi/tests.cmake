@@ -5,3 +5,6 @@ target_compile_definitions(calling_program PRIVATE OMPI_SKIP_MPICXX)
 farandole_test_program(session_program pmpi/session_program.cc LAYERS comm)
 farandole_script_test(pmpi.calls pmpi/calls.sh 100)
 farandole_script_test(pmpi.recorder_space pmpi/recorder_space.sh 10)
+# The library is built from the sources of comm, whose cases run with sanitizers.
+set_tests_properties(pmpi.calls PROPERTIES LABELS program)
+set_tests_properties(pmpi.recorder_space PROPERTIES LABELS logic)
