@@ -13,11 +13,8 @@ int main(int argc, char** argv) {
                                   {"many_fits", many_fits},
                                   {"metric_files", metric_files},
                                   {"mistaken", mistaken},
-                                  {"model_step", model_step},
-                                  {"overhead_benchmark", overhead_benchmark},
                                   {"own_training", own_training},
                                   {"paced_training", paced_training},
-                                  {"straggling", straggling},
-                                  {"vision_benchmark", vision_benchmark}},
+                                  {"straggling", straggling}},
                                  argc, argv);
 }
