@@ -9,6 +9,8 @@
 #include <thread>
 #include <vector>
 
+#include "lane.h"
+
 namespace farandole {
 namespace {
 
@@ -17,7 +19,7 @@ TEST(Bytes, KeepTheirValuesWhenTheyGrow) {
   std::mt19937 random(1);
   constexpr std::size_t large = LargeAllocator<std::byte>::large;
   for (const std::size_t around : {std::size_t{1}, large, 3 * large})
-    for (int i = 0; i < 20; ++i) {
+    for (int i = 0; i < rounds(6, 20); ++i) {
       const auto size = around + random() % 9 - (around > 4 ? 4 : 0);
       Bytes bytes(size, std::byte{0x5a});
       bytes.resize(size + random() % large + 1);

@@ -31,9 +31,7 @@ class Options : public testing::Test {
 
   Values parse(std::vector<const char*> arguments) {
     Values values;
-    OptionParser parser;
-    parser.usage = "test";
-    parser.profiles = profiles_;
+    OptionParser parser{.usage = "test", .profiles = profiles_};
     parser.visible.add_options()("batch", po::value(&values.batch)->default_value(32), "samples a rank")(
         "model", po::value(&values.model)->default_value("mlp"), "model")(
         "fast", po::bool_switch(&values.fast), "")("word", po::value(&values.word), "bare word")(

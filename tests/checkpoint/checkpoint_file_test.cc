@@ -48,10 +48,7 @@ TEST_F(CheckpointFileTest, KeepsSpecialScoresAndAnyConfig) {
   expect_kept(random_snapshot(1200, 1));
   for (const double score : {std::nan(""), -0.0, std::numeric_limits<double>::infinity(), 5e-324}) {
     for (const auto& config : {std::string(), std::string(300'000, 'x'), std::string("\"\n\t\\ü漢")}) {
-      Snapshot snapshot;
-      snapshot.score = score;
-      snapshot.config = config;
-      snapshot.step = std::numeric_limits<std::int64_t>::max();
+      Snapshot snapshot{.step = std::numeric_limits<std::int64_t>::max(), .config = config, .score = score};
       expect_kept(snapshot);
     }
   }
@@ -114,8 +111,7 @@ TEST_F(CheckpointFileTest, RefusesImpossibleArraysAndLeavesTheOldFile) {
   write_checkpoint(file, good);
   std::mt19937_64 random(seed(9));
   const auto refused = [&](std::vector<Array> arrays) {
-    Snapshot snapshot;
-    snapshot.arrays = std::move(arrays);
+    Snapshot snapshot{.arrays = std::move(arrays)};
     EXPECT_THROW(write_checkpoint(file, snapshot), Error);
     expect_same(good, read_checkpoint(file));
     EXPECT_EQ(names_in(folder.path()), std::vector<std::string>{"a.h5"});
@@ -197,7 +193,7 @@ TEST_F(CheckpointFileTest, FlippedBitsAnywhere) {
     byte ^= static_cast<std::byte>(1 << bit % 8);
     raw.write(bit / 8, {&byte, 1});
   };
-  for (int round = 0; round < rounds(1'000, 100'000) && !HasFailure(); ++round) {
+  for (int round = 0; round < rounds(400, 100'000) && !HasFailure(); ++round) {
     const auto bit = random() % bits;
     flip(bit);
     expect_error_or_same(file, written, "a flip of bit " + std::to_string(bit));
@@ -258,9 +254,7 @@ TEST_F(CheckpointFileTest, ReadsFormatVersion1) {
 
 TEST_F(CheckpointFileTest, FlippedBitAtEveryByte) {
   std::mt19937_64 random(seed(11));
-  Snapshot written;
-  written.step = 5;
-  written.config = "{}";
+  Snapshot written{.step = 5, .config = "{}"};
   written.arrays = {random_array("/model/w", DType::float32, {4, 5}, random),
                     random_array("/model/mask", DType::boolean, {3}, random),
                     random_array("/rng/rank-0000", DType::float16, {2}, random)};
@@ -280,7 +274,7 @@ TEST_F(CheckpointFileTest, DamagedStretchesAndCuts) {
   write_checkpoint(file, written);
   const auto good = contents_of(file);
   std::mt19937_64 random(seed(14));
-  for (int round = 0; round < 400 && !HasFailure(); ++round) {
+  for (int round = 0; round < rounds(150, 400) && !HasFailure(); ++round) {
     auto damaged = good;
     const auto begin = random() % damaged.size();
     const auto end = std::min<std::size_t>(damaged.size(), begin + (1ull << random() % 12));
@@ -289,7 +283,7 @@ TEST_F(CheckpointFileTest, DamagedStretchesAndCuts) {
     write_contents(file, damaged);
     expect_error_or_same(file, written, fmt::format("damage of bytes {} to {}", begin, end));
   }
-  for (int round = 0; round < 300 && !HasFailure(); ++round) {
+  for (int round = 0; round < rounds(100, 300) && !HasFailure(); ++round) {
     const auto bytes = round < 3 ? static_cast<std::size_t>(round) : random() % good.size();
     write_contents(file, good.substr(0, bytes));
     EXPECT_THROW(read_checkpoint(file), CorruptInput) << bytes;
@@ -340,7 +334,7 @@ TEST_F(CheckpointFileTest, FileSizeLimitLeavesTheOldFile) {
   write_checkpoint(folder / "size.h5", larger);
   const auto needed = std::filesystem::file_size(folder / "size.h5");
   std::filesystem::remove(folder / "size.h5");
-  for (int round = 0; round < 60 && !HasFailure(); ++round) {
+  for (int round = 0; round < rounds(30, 60) && !HasFailure(); ++round) {
     const rlim_t limit = round < 20 ? static_cast<rlim_t>(round * 512) : random() % needed;
     const auto message = message_under_limit(path, larger, limit);
     EXPECT_THAT(message, HasSubstr("step-00000001.h5")) << limit;

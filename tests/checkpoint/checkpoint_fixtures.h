@@ -32,15 +32,14 @@ inline Array random_array(std::string path, DType dtype, std::vector<std::int64_
 // Contains all types. The shapes include a scalar, an empty array and five dimensions.
 inline Snapshot random_snapshot(std::int64_t step, std::uint64_t seed) {
   std::mt19937_64 random(seed);
-  Snapshot snapshot;
-  snapshot.step = step;
-  snapshot.epoch = step / 100;
-  snapshot.world_size = 4;
-  snapshot.config = R"({"model":"gpt","name":"é"})";
-  snapshot.score = 0.25;
-  snapshot.best_score = 0.125;
-  snapshot.best_step = 700;
-  snapshot.versions = R"({"libtorch":"2.11.0"})";
+  Snapshot snapshot{.step = step,
+                    .epoch = step / 100,
+                    .world_size = 4,
+                    .config = R"({"model":"gpt","name":"é"})",
+                    .versions = R"({"libtorch":"2.11.0"})",
+                    .score = 0.25,
+                    .best_score = 0.125,
+                    .best_step = 700};
   for (const auto dtype : all_dtypes) {
     const auto prefix = "/model/layer." + std::string(name_of(dtype));
     snapshot.arrays.push_back(random_array(prefix + ".scalar", dtype, {}, random));

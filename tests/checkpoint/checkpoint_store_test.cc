@@ -147,8 +147,7 @@ TEST_F(CheckpointStoreTest, ASnapshotThatCannotBeWrittenIsLostWithoutTheOthers) 
   for (const std::int64_t step : {1, 2, 3, 4}) store.save(scored(step, step == 3 ? 0 : 1));
   store.wait();
   EXPECT_THAT(steps_in(folder.path()), ElementsAre(4, 3, 2));
-  Snapshot bad;
-  bad.step = 5;
+  Snapshot bad{.step = 5};
   bad.arrays = {Array{"no slash", DType::uint8, {}, Bytes(1)}};
   store.save(bad);
   EXPECT_THROW(store.wait(), Error);
@@ -302,7 +301,7 @@ TEST_F(CheckpointStoreTest, TheNewestValidOnePassesOverDamagedOnes) {
 TEST_F(CheckpointStoreTest, KilledWriterLeavesAValidNewest) {
   std::mt19937_64 random(seed(31));
   std::int64_t last = 0;
-  for (int round = 0; round < 25; ++round) {
+  for (int round = 0; round < rounds(12, 25); ++round) {
     int ends[2];
     ASSERT_EQ(::pipe(ends), 0);
     const auto child = ::fork();

@@ -48,8 +48,7 @@ void record(RankEvidence& rank, std::uint32_t sequence, std::optional<Category> 
   rank.recorder->step = 12;
   rank.recorder->last_ns = since_ns;
   rank.recorder->calls[1] = doing ? call(sequence - 1, since_ns - second, false) : call(sequence, since_ns);
-  Activity activity;
-  activity.category = doing.value_or(Category::wait);
+  Activity activity{.category = doing.value_or(Category::wait)};
   activity.name = name_of(activity.category);
   activity.start_ns = since_ns;
   rank.recorder->doing = activity;

@@ -34,13 +34,11 @@ class RunEvidenceTest : public testing::Test {
   }
   RunEvidence read() const { return read_run_evidence(folder_.path()); }
   TimelineOptions recorder_of(int rank, int world_size, const std::string& host = "") const {
-    TimelineOptions options;
-    options.file = folder_ / ("recorder/rank-000" + std::to_string(rank) + ".ftl");
-    options.recorder_bytes = 1 << 20;
-    options.rank = rank;
-    options.world_size = world_size;
-    options.host = host;
-    return options;
+    return {.file = folder_ / ("recorder/rank-000" + std::to_string(rank) + ".ftl"),
+            .recorder_bytes = 1 << 20,
+            .rank = rank,
+            .world_size = world_size,
+            .host = host};
   }
 
   const TemporaryFolder folder_;
@@ -61,10 +59,7 @@ TEST_F(RunEvidenceTest, DoesWithoutTheRecordersOfAnEarlierStart) {
 // The job went on after these ranks, for example with a restart of them, and was ended two hours later.
 TEST_F(RunEvidenceTest, DoesNotTakeALaterEndOfTheJobForThatOfTheRanks) {
   constexpr std::int64_t end_s = 1'800'000'000;
-  JobRecord job;
-  job.ranks = 2;
-  job.end_ns = end_s * 1'000'000'000;
-  job.host = "elsewhere";
+  JobRecord job{.ranks = 2, .host = "elsewhere", .end_ns = end_s * 1'000'000'000};
   job.slurm = {{"JOB_ID", "7"}, {"JOB_NAME", "digits"}};
   job.job_state = {{"JobState", "RUNNING"}};
   fs::create_directory(folder_ / "launch");
@@ -88,10 +83,7 @@ TEST_F(RunEvidenceTest, DoesNotTakeALaterEndOfTheJobForThatOfTheRanks) {
 TEST_F(RunEvidenceTest, DoesWithoutTheLaunchRecordsOfAnEarlierStart) {
   fs::create_directory(folder_ / "launch");
   for (const bool earlier : {false, true}) {
-    RankRecord killed;
-    killed.signal = SIGKILL;
-    killed.launch = "first";
-    killed.start_ns = real_time_ns();
+    RankRecord killed{.signal = SIGKILL, .start_ns = real_time_ns(), .launch = "first"};
     if (earlier) killed.time_ns = real_time_ns();
     killed.host = "node1";
     const Timeline timeline(recorder_of(0, 1, killed.host));
@@ -113,13 +105,11 @@ TEST_F(RunEvidenceTest, TellsAStartWithoutALaunchersRecordFromADamagedRecord) {
   EXPECT_EQ(read().ranks.size(), 2U);
   fs::create_directory(folder_ / "launch");
   EXPECT_FALSE(read().start_unrecorded) << "no launcher";
-  RankRecord rank;
-  rank.launch = "second";
+  RankRecord rank{.launch = "second"};
   rank.start_ns = rank.time_ns = real_time_ns();
   ASSERT_TRUE(write_record(folder_ / "launch", rank));
   EXPECT_TRUE(read().start_unrecorded) << "no record of the launcher";
-  JobRecord job;
-  job.launch = "first";
+  JobRecord job{.launch = "first"};
   ASSERT_TRUE(write_job(folder_ / "launch/job.json", job));
   EXPECT_TRUE(read().start_unrecorded) << "a record of another start";
   job.launch = "second";

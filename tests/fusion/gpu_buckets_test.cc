@@ -280,11 +280,11 @@ INSTANTIATE_TEST_SUITE_P(Gpus, GpuBucketsMutations,
 
 TEST_P(GpuBuckets, RandomOrdersStreamsAndAbsentGradients) {
   const auto first = seed(11);
-  for (const int ranks : {1, 2, 4}) {
+  for (const int ranks : {1, rounds(3, 4)}) {
     if (real_gpus() > 0 && ranks > real_gpus() && !are_shared(GetParam())) break;
     expect_all_succeed(run_gpu_ranks(ranks, [&](GpuRank& rank) {
       SCOPED_TRACE(testing::Message() << "seed " << first);
-      train(rank, GetParam(), first, 23, 7);
+      train(rank, GetParam(), first, 23, rounds(4, 7));
     }));
   }
 }
@@ -453,7 +453,7 @@ TEST_P(GpuBuckets, ALostRankEndsTheWaitForGradients) {
     const auto& end = ends[static_cast<std::size_t>(other)];
     EXPECT_EQ(end.exit_code, 70);
     EXPECT_THAT(end.message,
-                AllOf(HasSubstr("rank 2 "), HasSubstr("killed by SIGKILL"), HasSubstr("bucket ")));
+                AllOf(HasSubstr("rank 2 "), HasSubstr("killed by SIGKILL"), HasSubstr("bucket")));
   }
 }
 

@@ -255,9 +255,7 @@ TEST(GradientReducer, SumDoesNotDivide) {
 }
 
 TimelineOptions recorded_in(const TemporaryFolder& folder) {
-  TimelineOptions options;
-  options.file = folder / "rank-0000.ftl";
-  return options;
+  return {.file = folder / "rank-0000.ftl"};
 }
 
 void for_each_record(const TemporaryFolder& folder,

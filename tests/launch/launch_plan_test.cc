@@ -68,8 +68,7 @@ TEST(LaunchPlan, OutsideSlurmMpirunSharesTheCores) {
 }
 
 TEST(LaunchPlan, LocalRanksAreStartedWithoutSlurm) {
-  LaunchRequest request;
-  request.local = true;
+  LaunchRequest request{.local = true};
   const auto local = plan(2, {{"SLURM_JOB_ID", "7"}}, {8, false, true, true, {}, ""}, request);
   EXPECT_EQ(local.plan.starter, Starter::mpirun);
   EXPECT_EQ(local.environment.at("SLURM_JOB_ID"), "(removed)");
@@ -148,8 +147,7 @@ TEST(LaunchPlan, RanksShareCoresOnlyIfTheUserWantsIt) {
   EXPECT_EQ(refusal(8, {}), "");
   EXPECT_EQ(refusal(4, batch + Variables{{"SLURM_CPUS_PER_TASK", "2"}}), "");
   EXPECT_EQ(refusal(99, {{"SLURM_JOB_ID", "7"}}), "") << "the CPUs of the job are not known";
-  LaunchRequest allowed;
-  allowed.oversubscribe = true;
+  LaunchRequest allowed{.oversubscribe = true};
   const auto many = plan(20, batch, {8, false, true, true, {}, ""}, allowed);
   EXPECT_THAT(many.plan.command, Contains("--overcommit"));
   EXPECT_EQ(many.environment.at("OMPI_MCA_mpi_yield_when_idle"), "1");
@@ -162,8 +160,7 @@ TEST(LaunchPlan, WithoutPmixMpirunStartsTheTasksOfASlurmJob) {
   EXPECT_THAT(four.command, testing::AllOf(testing::StartsWith("mpirun "), HasSubstr("-n 4 ")));
   EXPECT_EQ(four.environment.at("OMP_NUM_THREADS"), "2");
   EXPECT_THAT(refusal({}, tasks, {2, false, true, false, {}, "", false}), HasSubstr("no PMIx"));
-  LaunchRequest request;
-  request.starter = Starter::mpirun;
+  LaunchRequest request{.starter = Starter::mpirun};
   EXPECT_EQ(plan({}, tasks, {8, false, true, true, {}, ""}, request).plan.starter, Starter::mpirun);
   request.starter = Starter::srun;
   EXPECT_EQ(plan({}, tasks, without, request).plan.starter, Starter::srun);
@@ -240,8 +237,7 @@ TEST(LaunchPlan, AJobWithoutSrunIsRefusedUnlessTheRanksAreLocal) {
   facts.srun_refusal = "srun: fatal: Could not establish a configuration source";
   EXPECT_THAT(refusal(2, job, facts),
               HasSubstr("but srun does not work here (srun: fatal: Could not establish"));
-  LaunchRequest request;
-  request.local = true;
+  LaunchRequest request{.local = true};
   EXPECT_EQ(plan(2, batch, facts, request).plan.starter, Starter::mpirun);
   request.local = false;
   request.starter = Starter::mpirun;

@@ -92,10 +92,7 @@ TEST(StatusOfSubmission, IsWhatSlurmSaysUntilItsLauncherCame) {
   EXPECT_EQ(unknown.state, State::starting);
   EXPECT_THAT(unknown.detail, HasSubstr("Slurm cannot be asked"));
 
-  JobRecord job;
-  job.start_ns = start_ns;
-  job.end_ns = start_ns + 10;
-  job.ranks = 2;
+  JobRecord job{.ranks = 2, .start_ns = start_ns, .end_ns = start_ns + 10};
   fs::create_directories(run / "launch");
   write_job(run / "launch/job.json", job);
   const auto again = slurm_says("JobState=PENDING", run / "job.sbatch");

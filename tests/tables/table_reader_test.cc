@@ -212,13 +212,13 @@ TEST(TableReader, APositionOfAnotherTableIsRefused) {
 }
 
 TEST(TableReader, AnEpochCanBeLeft) {
-  const auto table = numbered(100'000);
+  const auto table = numbered(20'000);
   TableReader reader(table, RowSelection(), {.columns = {0, 1}, .batch = 10});
   for (int i = 0; i < 20; ++i) {
     reader.start(i);
     EXPECT_TRUE(reader.next());
   }
-  EXPECT_EQ(epoch_of(reader, 0, 10).size(), 100'000u);
+  EXPECT_EQ(epoch_of(reader, 0, 10).size(), 20'000u);
 }
 
 // Rows of a file reach their batches in pieces: short ones through a copy, long ones directly, and with gaps

@@ -23,17 +23,11 @@ namespace {
 using testing::HasSubstr;
 
 TimelineOptions mpi_options_in(const TemporaryFolder& folder) {
-  TimelineOptions options;
-  options.file = folder / "recorder/rank-0000.ftl";
-  options.recorder_bytes = 1 << 20;
-  options.host = "node1";
-  return options;
+  return {.file = folder / "recorder/rank-0000.ftl", .recorder_bytes = 1 << 20, .host = "node1"};
 }
 
 MpiCall polled() {
-  MpiCall call;
-  call.polls = 1;
-  return call;
+  return {.polls = 1};
 }
 
 // Records a call as a wrapper does.

@@ -14,13 +14,11 @@
 namespace farandole {
 
 inline TimelineOptions options_in(const TemporaryFolder& folder, std::size_t bytes = 1 << 20) {
-  TimelineOptions options;
-  options.file = folder / "recorder/rank-0003.ftl";
-  options.recorder_bytes = bytes;
-  options.rank = 3;
-  options.world_size = 4;
-  options.host = "node1";
-  return options;
+  return {.file = folder / "recorder/rank-0003.ftl",
+          .recorder_bytes = bytes,
+          .rank = 3,
+          .world_size = 4,
+          .host = "node1"};
 }
 
 inline std::size_t slot_of(const RecorderFile& file, const std::string& thread) {

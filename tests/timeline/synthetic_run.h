@@ -32,11 +32,8 @@ struct SyntheticRun {
   // Records the file of one rank as a training thread, a communication thread and a GPU's
   // stream would write it.
   void record(const std::filesystem::path& folder, int rank) const {
-    TimelineOptions options;
-    options.file = file(folder, rank);
-    options.recorder_bytes = recorder_bytes;
-    options.rank = rank;
-    options.world_size = ranks;
+    TimelineOptions options{
+        .file = file(folder, rank), .recorder_bytes = recorder_bytes, .rank = rank, .world_size = ranks};
     options.host = "node" + std::to_string(rank);  // each host has its own clock
     Timeline timeline(options);
     timeline.name_thread("training");

@@ -37,10 +37,7 @@ const Difference& named(const Comparison& comparison, const std::string& name) {
 }
 
 LargeRun noisy() {
-  LargeRun run;
-  run.steps = 100;
-  run.noise_ns = 8'000'000;
-  return run;
+  return {.steps = 100, .noise_ns = 8'000'000};
 }
 
 TEST(Comparison, FindsWhatBecameSlower) {
@@ -216,8 +213,7 @@ TEST(Conditions, CompareEveryFigureTheyMayName) {
 }
 
 TEST(Conditions, DoNotTakeAFewStepsForCertain) {
-  LargeRun few;
-  few.steps = 5;
+  LargeRun few{.steps = 5};
   auto slower = few;
   slower.step.backward *= 2;
   for (auto& bucket : slower.step.buckets) bucket.offset *= 2;
@@ -237,8 +233,7 @@ TEST(Conditions, SayWhatIsWrongWithThem) {
   const auto report = report_on(LargeRun());
   EXPECT_THROW(refuse_changes(parse_conditions("overlap<0.5,throughput<-5%")), UserError);
   EXPECT_NO_THROW(refuse_changes(parse_conditions("overlap<0.5")));
-  LargeRun alone;
-  alone.ranks = 1;
+  LargeRun alone{.ranks = 1};
   alone.step.buckets.clear();
   const auto alone_metrics = report_on(alone).metrics;
   EXPECT_THAT(failures(parse_conditions("overlap<0.5"), {&alone_metrics}, nullptr),

@@ -125,8 +125,7 @@ std::vector<SizedRun> runs_by(LawKind kind, const ScalingLaw& law, const std::ve
 }
 
 TEST(Scaling, FindsTheLawThatMadeTheRuns) {
-  ScalingLaw law;
-  law.amdahl = 0.04;
+  ScalingLaw law{.amdahl = 0.04};
   auto scaling = measure_scaling(runs_by(LawKind::amdahl, law, {1, 2, 4}, false));
   EXPECT_NEAR(scaling.law.amdahl, 0.04, 1e-9);
   EXPECT_NEAR(scaling.amdahl.low, 0.04, 1e-9);
@@ -153,9 +152,7 @@ TEST(Scaling, FindsTheLawThatMadeTheRuns) {
 }
 
 TEST(Scaling, ForecastsWithinItsBandWhatItHasNotSeen) {
-  ScalingLaw law;
-  law.contention = 0.02;
-  law.coherency = 0.001;
+  ScalingLaw law{.contention = 0.02, .coherency = 0.001};
   auto runs = runs_by(LawKind::usl, law, {1, 2, 4, 8}, true);
   std::uint64_t state = 1;
   for (auto& run : runs)

@@ -46,12 +46,11 @@ void train_on_core(const std::filesystem::path& folder, int rank, int core, Shar
   CPU_ZERO(&one);
   CPU_SET(static_cast<unsigned>(core), &one);
   ::sched_setaffinity(0, sizeof one, &one);
-  TimelineOptions options;
-  options.file = folder / ("rank-000" + std::to_string(rank) + ".ftl");
-  options.recorder_bytes = 1 << 20;
-  options.rank = rank;
-  options.world_size = 2;
-  options.host = "node1";
+  TimelineOptions options{.file = folder / ("rank-000" + std::to_string(rank) + ".ftl"),
+                          .recorder_bytes = 1 << 20,
+                          .rank = rank,
+                          .world_size = 2,
+                          .host = "node1"};
   Timeline timeline(options);
   const CounterSampler sampler(timeline, {.interval = std::chrono::milliseconds(100), .gpu = ""});
   meet(place, sharing_steps);

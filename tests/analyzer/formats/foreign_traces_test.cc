@@ -291,7 +291,7 @@ TEST(ForeignTraces, SurviveMutations) {
                                           bytes_of(folder / "report.sqlite"), bytes_of(folder / "kineto.gz")};
   const std::vector<Scenario> scenarios = {parse_scenario("bandwidth=2x,no-straggler")};
   std::mt19937 random(seed(9));
-  for (int round = 0; round < rounds(250, 10'000); ++round) {
+  for (int round = 0; round < rounds(120, 10'000); ++round) {
     const auto which = static_cast<std::size_t>(round) % sound.size();
     const auto bytes = mutated(sound[which], random, 6);
     auto file = folder / ("mutated" + std::to_string(round));

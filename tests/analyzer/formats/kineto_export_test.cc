@@ -59,9 +59,7 @@ TEST(KinetoExport, EveryKernelHasItsLaunch) {
 // The reader of PyTorch's profiles finds when work was launched, in which phase, and what was copied.
 TEST(KinetoExport, KeepsTheLaunchesOfGpuWork) {
   const TemporaryFolder folder;
-  TimelineOptions options;
-  options.file = folder / "rank-0000.ftl";
-  options.host = "node0";
+  TimelineOptions options{.file = folder / "rank-0000.ftl", .host = "node0"};
   {
     Timeline timeline(options);
     timeline.name_thread("training");

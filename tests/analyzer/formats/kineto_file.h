@@ -16,64 +16,32 @@ class KinetoFile {
              {"distributedInfo", {{"backend", backend}, {"rank", rank}, {"world_size", world_size}}},
              {"displayTimeUnit", "ms"},
              {"traceName", "trace.json"}};
-    add({{"ph", "M"},
-         {"name", "process_name"},
-         {"pid", 39},
-         {"tid", 0},
-         {"ts", 0},
-         {"args", {{"name", "python"}}}});
-    add({{"ph", "X"},
-         {"cat", "Trace"},
-         {"name", "PyTorch Profiler (0)"},
-         {"pid", "Spans"},
-         {"tid", "PyTorch Profiler"},
-         {"ts", 0},
-         {"dur", 9e6}});
+    add({{"ph", "M"}, {"name", "process_name"}, {"pid", 39}, {"tid", 0}, {"args", {{"name", "python"}}}});
+    span("Trace", "PyTorch Profiler (0)", "Spans", "PyTorch Profiler", 0, 9e6);
   }
   void add(nlohmann::json event) { events_.push_back(std::move(event)); }
+  void span(const std::string& category, const std::string& name, const nlohmann::json& process,
+            const nlohmann::json& thread, double start, double end, const nlohmann::json& args = {}) {
+    nlohmann::json event = {{"ph", "X"}, {"cat", category}, {"name", name}, {"ts", start}};
+    event.update({{"pid", process}, {"tid", thread}, {"dur", end - start}});
+    if (!args.is_null()) event["args"] = args;
+    add(std::move(event));
+  }
   void cpu(const std::string& category, const std::string& name, double start, double end) {
-    add({{"ph", "X"},
-         {"cat", category},
-         {"name", name},
-         {"pid", 39},
-         {"tid", 39},
-         {"ts", start},
-         {"dur", end - start},
-         {"args", {{"External id", 5}}}});
+    span(category, name, 39, 39, start, end, {{"External id", 5}});
   }
   void operation(int thread, const std::string& name, double start, double end) {
-    add({{"ph", "X"},
-         {"cat", "cpu_op"},
-         {"name", name},
-         {"pid", 39},
-         {"tid", thread},
-         {"ts", start},
-         {"dur", end - start}});
+    span("cpu_op", name, 39, thread, start, end);
   }
   // On another thread than the training thread.
   void gloo(const std::string& name, int thread, double start, double end, int elements) {
-    add({{"ph", "X"},
-         {"cat", "user_annotation"},
-         {"name", name},
-         {"pid", 39},
-         {"tid", thread},
-         {"ts", start},
-         {"dur", end - start},
-         {"args", {{"Input type", {"float"}}, {"Input Dims", {{elements}}}}}});
+    span("user_annotation", name, 39, thread, start, end,
+         {{"Input type", {"float"}}, {"Input Dims", {{elements}}}});
   }
   void gpu(const std::string& category, const std::string& name, int stream, double start, double end,
            nlohmann::json args = nlohmann::json::object()) {
-    args["stream"] = stream;
-    args["device"] = 0;
-    args["grid"] = {1, 2, 3};
-    add({{"ph", "X"},
-         {"cat", category},
-         {"name", name},
-         {"pid", 0},
-         {"tid", stream},
-         {"ts", start},
-         {"dur", end - start},
-         {"args", args}});
+    args.update({{"stream", stream}, {"device", 0}, {"grid", {1, 2, 3}}});
+    span(category, name, 0, stream, start, end, args);
   }
   void all_reduce(double start, double end) {
     gpu("kernel", "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)", 20, start, end,

@@ -19,23 +19,10 @@ class Launches {
   Launches() : file_(0, 1) {}
 
   void host(const std::string& category, const std::string& name, int thread, double start, double end) {
-    file_.add({{"ph", "X"},
-               {"cat", category},
-               {"name", name},
-               {"pid", 39},
-               {"tid", thread},
-               {"ts", start},
-               {"dur", end - start}});
+    file_.span(category, name, 39, thread, start, end);
   }
   void launch(int thread, double at, int number, const std::string& name = "cudaLaunchKernel") {
-    file_.add({{"ph", "X"},
-               {"cat", "cuda_runtime"},
-               {"name", name},
-               {"pid", 39},
-               {"tid", thread},
-               {"ts", at},
-               {"dur", 2},
-               {"args", {{"cbid", 211}, {"correlation", number}}}});
+    file_.span("cuda_runtime", name, 39, thread, at, at + 2, {{"cbid", 211}, {"correlation", number}});
   }
   void kernel(const std::string& name, double start, double end, int number,
               const std::string& category = "kernel", nlohmann::json args = nlohmann::json::object()) {

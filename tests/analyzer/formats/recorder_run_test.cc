@@ -66,8 +66,7 @@ TEST(RecorderRun, GoesBeforeATraceOfFewOfItsRanks) {
   const TemporaryFolder folder;
   const SyntheticRun synthetic;
   const auto path = record(folder, synthetic);
-  RunMergeOptions some;
-  some.merge_limit = 2;
+  RunMergeOptions some{.merge_limit = 2};
   merge_timelines(open_run(recorder_files(path), some).ranks, path / "timeline.json.gz");
   std::ofstream(path / "run.json") << R"({"ranks":3,"global_batch":96,"device":"cpu"})";
   const auto run = analyze_run(path);
@@ -124,8 +123,7 @@ TEST(RecorderRun, KeepsWhenGradientsWereReady) {
   std::filesystem::create_directories(folder / "run" / "recorder");
   const auto file = folder / "run" / "recorder" / "rank-0000.ftl";
   {
-    TimelineOptions options;
-    options.file = file;
+    TimelineOptions options{.file = file};
     Timeline timeline(options);
     timeline.name_thread("training");
     timeline.set_step(3);

@@ -353,7 +353,7 @@ TEST(Metrics, KeepTheirIdentitiesOnRandomSpans) {
                                                "wait",       "checkpoint", "evaluation", "other",
                                                "gpu_kernel", "gpu_memcpy", "nonsense"};
   std::mt19937 random(seed(7));
-  for (int round = 0; round < 150 && !::testing::Test::HasFailure(); ++round) {
+  for (int round = 0; round < rounds(60, 1'000) && !::testing::Test::HasFailure(); ++round) {
     const int ranks = 1 + static_cast<int>(random() % 3);
     TraceBuilder trace(ranks);
     const bool gpu = random() % 3 == 0;

@@ -73,16 +73,13 @@ void expect_only_straggler(const Analyzed& analyzed, std::size_t rank, LatePatte
 
 TEST(LargeRun, IsMeasuredExactly) {
   for (const int ranks : {1, 2, 3, 8}) {
-    LargeRun run;
-    run.ranks = ranks;
+    LargeRun run{.ranks = ranks};
     expect_exact(Analyzed(run));
   }
 }
 
 TEST(LargeRun, NamesTheRankWithASlowBackward) {
-  LargeRun run;
-  run.slow_rank = 1;
-  run.slow_ns = 200'000'000;
+  LargeRun run{.slow_rank = 1, .slow_ns = 200'000'000};
   const Analyzed analyzed(run);
   expect_only_straggler(analyzed, 1, LatePattern::chronic, "backward");
   EXPECT_NEAR(analyzed.report.stragglers[0].lateness_ms, 200, 0.2);
@@ -92,9 +89,7 @@ TEST(LargeRun, NamesTheRankWithASlowBackward) {
 }
 
 TEST(LargeRun, NamesTheRanksOfANodeThatIs5PercentSlow) {
-  LargeRun run;
-  run.ranks = 12;
-  run.slow_node = 1.05;
+  LargeRun run{.ranks = 12, .slow_node = 1.05};
   const Analyzed analyzed(run);
   expect_exact(analyzed);
   ASSERT_THAT(analyzed.report.stragglers, SizeIs(4));
@@ -106,19 +101,14 @@ TEST(LargeRun, NamesTheRanksOfANodeThatIs5PercentSlow) {
 }
 
 TEST(LargeRun, NamesTheOnePause) {
-  LargeRun run;
-  run.steps = 100;
-  run.pausing_rank = 5;
-  run.pause_ns = 1'000'000'000;
+  LargeRun run{.steps = 100, .pausing_rank = 5, .pause_ns = 1'000'000'000};
   const Analyzed analyzed(run);
   expect_only_straggler(analyzed, 5, LatePattern::one_off, "forward");
   EXPECT_NEAR(analyzed.report.stragglers[0].lateness_ms, 1000, 0.2);
 }
 
 TEST(LargeRun, NamesTheRankThatLoadsSlowly) {
-  LargeRun run;
-  run.data_rank = 3;
-  run.data_ns = 8'000'000;
+  LargeRun run{.data_rank = 3, .data_ns = 8'000'000};
   const Analyzed analyzed(run);
   expect_only_straggler(analyzed, 3, LatePattern::chronic, "data");
   EXPECT_EQ(analyzed.report.wait_causes[0].phase, "data");
@@ -127,10 +117,7 @@ TEST(LargeRun, NamesTheRankThatLoadsSlowly) {
 // The late rank changes from step to step. No rank is late more often than the others.
 TEST(LargeRun, DoesNotCallNoiseChronic) {
   for (const int ranks : {2, 6}) {
-    LargeRun run;
-    run.ranks = ranks;
-    run.steps = 200;
-    run.noise_ns = 20'000'000;
+    LargeRun run{.ranks = ranks, .steps = 200, .noise_ns = 20'000'000};
     const Analyzed analyzed(run);
     expect_exact(analyzed);
     EXPECT_FALSE(analyzed.report.stragglers.empty());
@@ -141,8 +128,7 @@ TEST(LargeRun, DoesNotCallNoiseChronic) {
 
 // On an ideal network, only the ranks' own work and their waiting for each other remain.
 TEST(Replay, OnAnIdealNetworkTakesTransfersOut) {
-  LargeRun run;
-  run.noise_ns = 0;
+  LargeRun run{.noise_ns = 0};
   run.step.buckets = {{40'000'000, 10'000'000, 1'000'000}};  // all of it exposed
   const Analyzed analyzed(run);
   const auto& metrics = analyzed.report.metrics;

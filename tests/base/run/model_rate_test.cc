@@ -6,8 +6,7 @@ namespace farandole {
 namespace {
 
 TEST(ModelRate, IsOfAllDevices) {
-  RunFacts facts;
-  facts.ranks = 4;
+  RunFacts facts{.ranks = 4};
   EXPECT_FALSE(model_rate(facts, 0.1)) << "the operations are unknown";
   EXPECT_EQ(describe_model_flops(facts), "");
   facts.model_flops = 4e13;

@@ -20,8 +20,7 @@ struct RunJson : testing::Test {
 };
 
 TEST_F(RunJson, IsReadAsItWasWritten) {
-  RunFacts written;
-  written.ranks = 2;
+  RunFacts written{.ranks = 2};
   written.hosts = {"node1", "node2"};
   written.gpus = {"GPU-a", "GPU-b"};
   written.gpu_topology = {"a GPU at 0000:1b:00", "a GPU at 0000:3d:00"};

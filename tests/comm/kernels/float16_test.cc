@@ -3,21 +3,10 @@
 #include <cmath>
 #include <gtest/gtest.h>
 #include <limits>
+#include <utility>
 
 namespace farandole {
 namespace {
-
-TEST(Float16, EveryValueSurvivesTheRoundTrip) {
-  for (std::uint32_t bits = 0; bits < 0x10000u; ++bits) {
-    const Float16 half{static_cast<std::uint16_t>(bits)};
-    Float16 back{};
-    from_float(to_float(half), back);
-    if (std::isnan(to_float(half)))
-      EXPECT_TRUE(std::isnan(to_float(back)));
-    else
-      EXPECT_EQ(back.bits, half.bits);
-  }
-}
 
 // The nearest half differs by at most half a step. Steps are 2^-10 of the power of two,
 // and 2^-24 for subnormals.
@@ -30,34 +19,30 @@ TEST(Float16, RoundsToTheNearest) {
   }
 }
 
-TEST(Float16, TiesGoToTheEvenNeighbour) {
-  Float16 half{};
-  from_float(1.0f + 0x1p-11f, half);
-  EXPECT_EQ(half.bits, 0x3c00);
-  from_float(1.0f + 3 * 0x1p-11f, half);
-  EXPECT_EQ(half.bits, 0x3c02);
-}
-
-TEST(Float16, TheLargeBecomeInfinite) {
-  Float16 half{};
-  from_float(65519.9f, half);
-  EXPECT_EQ(half.bits, 0x7bff);
-  from_float(65520.0f, half);
-  EXPECT_EQ(half.bits, 0x7c00);
-  from_float(-1e30f, half);
-  EXPECT_EQ(half.bits, 0xfc00);
+// Ties go to the even neighbour. What is too large becomes infinite.
+TEST(Float16, HasTheBitsOfTheStandard) {
+  for (const auto& [value, bits] : {std::pair{1.0f + 0x1p-11f, 0x3c00},
+                                    {1.0f + 3 * 0x1p-11f, 0x3c02},
+                                    {65519.9f, 0x7bff},
+                                    {65520.0f, 0x7c00},
+                                    {-1e30f, 0xfc00}}) {
+    Float16 half{};
+    from_float(value, half);
+    EXPECT_EQ(half.bits, bits) << value;
+  }
 }
 
 TEST(BFloat16, RoundsToTheNearestEvenAndKeepsNaN) {
+  for (const auto& [value, bits] : {std::pair{1.0f + 0x1p-8f, 0x3f80},
+                                    {1.0f + 3 * 0x1p-8f, 0x3f82},
+                                    {std::numeric_limits<float>::infinity(), 0x7f80}}) {
+    BFloat16 half{};
+    from_float(value, half);
+    EXPECT_EQ(half.bits, bits) << value;
+  }
   BFloat16 half{};
-  from_float(1.0f + 0x1p-8f, half);
-  EXPECT_EQ(half.bits, 0x3f80);
-  from_float(1.0f + 3 * 0x1p-8f, half);
-  EXPECT_EQ(half.bits, 0x3f82);
   from_float(std::numeric_limits<float>::quiet_NaN(), half);
   EXPECT_TRUE(std::isnan(to_float(half)));
-  from_float(std::numeric_limits<float>::infinity(), half);
-  EXPECT_TRUE(std::isinf(to_float(half)));
 }
 
 }  // namespace

@@ -40,12 +40,11 @@ class TraceRequestsTest : public testing::Test {
   static void barrier() { world->new_communicator(Waiting::yielding)->barrier("barrier"); }
 
   void record(bool on_node) {
-    TimelineOptions options;
-    options.file = run_ / "recorder" / fmt::format("rank-{:04}.ftl", layout().rank);
-    options.recorder_bytes = 1 << 20;
-    options.rank = layout().rank;
-    options.world_size = layout().size;
-    options.host = layout().node;
+    TimelineOptions options{.file = run_ / "recorder" / fmt::format("rank-{:04}.ftl", layout().rank),
+                            .recorder_bytes = 1 << 20,
+                            .rank = layout().rank,
+                            .world_size = layout().size,
+                            .host = layout().node};
     if (on_node) options.node_folder = run_ / "node";
     timeline_ = std::make_unique<Timeline>(options);
     timeline_->name_thread("training");

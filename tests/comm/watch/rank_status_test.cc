@@ -25,10 +25,7 @@ CallStatus call(std::uint32_t communicator, std::uint32_t sequence, bool in_flig
 }
 
 RankStatus rank(int number, std::initializer_list<CallStatus> calls, Life life = Life::running) {
-  RankStatus status;
-  status.rank = number;
-  status.pid = 4711 + number;
-  status.life = life;
+  RankStatus status{.rank = number, .pid = 4711 + number, .life = life};
   for (const auto& one : calls) status.calls[status.calls_used++] = one;
   return status;
 }
@@ -152,10 +149,9 @@ TEST(StallText, StaysReadableWithManyRanks) {
 }
 
 TEST(StallText, OwnReport) {
-  OwnReport report;
-  report.status = in_span(rank(1, {call(1, 16, false)}), Category::data, "load");
-  report.host = "node1";
-  report.missed_in = CallKey{1, 17};
+  OwnReport report{.status = in_span(rank(1, {call(1, 16, false)}), Category::data, "load"),
+                   .host = "node1",
+                   .missed_in = CallKey{1, 17}};
   store_text(report.status.detail, "not produced yet: fc1.bias");
   report.thread.emplace();
   report.thread->stack = {"read+0x1 in libc.so.6", "main+0x2 in train"};

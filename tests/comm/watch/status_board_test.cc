@@ -12,11 +12,7 @@ namespace farandole {
 namespace {
 
 RankStatus status_of(int rank, std::uint64_t bytes) {
-  RankStatus status;
-  status.rank = rank;
-  status.pid = 100 + rank;
-  status.life = Life::running;
-  status.calls_used = 1;
+  RankStatus status{.rank = rank, .pid = 100 + rank, .life = Life::running, .calls_used = 1};
   status.calls[0].bytes = bytes;
   status.calls[RankStatus::most_calls - 1].bytes = bytes;
   store_text(status.span, "load");
@@ -24,8 +20,7 @@ RankStatus status_of(int rank, std::uint64_t bytes) {
 }
 
 LostRank lost_rank(int rank, std::string_view cause) {
-  LostRank lost;
-  lost.rank = rank;
+  LostRank lost{.rank = rank};
   store_text(lost.cause, cause);
   return lost;
 }

@@ -14,8 +14,7 @@ namespace {
 
 TEST(TracedCommunicator, RecordsWhatTheAnalyzerNeeds) {
   const TemporaryFolder folder;
-  TimelineOptions options;
-  options.file = folder / "rank-0000.ftl";
+  TimelineOptions options{.file = folder / "rank-0000.ftl"};
   {
     Timeline timeline(options);
     ThreadWorld::run(1, [&](Communicator& inner) {
@@ -55,8 +54,7 @@ TEST(TracedCommunicator, RecordsWhatTheAnalyzerNeeds) {
 // spans of the thread.
 TEST(TracedCommunicator, RecordsANonblockingAllreduce) {
   const TemporaryFolder folder;
-  TimelineOptions options;
-  options.file = folder / "rank-0000.ftl";
+  TimelineOptions options{.file = folder / "rank-0000.ftl"};
   ThreadWorld::run(2, [&](Communicator& world) {
     TimelineOptions own = options;
     if (world.rank != 0) own.file.clear();
@@ -116,8 +114,7 @@ class FailingNonblocking : public FailingCommunicator, private NonblockingAllred
 
 TEST(TracedCommunicator, RecordsCollectivesThatFail) {
   const TemporaryFolder folder;
-  TimelineOptions options;
-  options.file = folder / "rank-0000.ftl";
+  TimelineOptions options{.file = folder / "rank-0000.ftl"};
   {
     Timeline timeline(options);
     CollectiveRegistry registry;

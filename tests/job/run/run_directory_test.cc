@@ -14,8 +14,7 @@ namespace farandole {
 namespace {
 
 RunFacts facts() {
-  RunFacts result;
-  result.ranks = 2;
+  RunFacts result{.ranks = 2};
   result.hosts = {"node1", "node2"};
   result.program = "farandole-train --data \"x\"";
   result.global_batch = 64;

@@ -16,9 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 
 JobRecord job_with(int exit_code) {
-  JobRecord job;
-  job.launch = "1-node1-7";
-  job.ranks = 2;
+  JobRecord job{.launch = "1-node1-7", .ranks = 2};
   job.program = {"a", "b \xff"};
   job.slurm = {{"JOB_ID", "5"}};
   job.start_ns = 1;
@@ -31,12 +29,7 @@ JobRecord job_with(int exit_code) {
 }
 
 RankRecord rank_with(int rank, int exit_code) {
-  RankRecord record;
-  record.rank = rank;
-  record.exit_code = exit_code;
-  record.launch = "1-node1-7";
-  record.last_words = "so it goes\n";
-  return record;
+  return {.rank = rank, .exit_code = exit_code, .launch = "1-node1-7", .last_words = "so it goes\n"};
 }
 
 TEST(LaunchedRun, IsFoundWhereTheUserNamedIt) {

@@ -23,12 +23,8 @@ using testing::MatchesRegex;
 class Supervised {
  public:
   explicit Supervised(std::vector<std::string> program, bool prefix = false, bool log = false) {
-    SupervisorOptions options;
-    options.rank = 3;
-    options.world_size = 1;
-    options.folder = folder.path();
-    options.word = "random";
-    options.prefix = prefix;
+    SupervisorOptions options{
+        .rank = 3, .world_size = 1, .folder = folder.path(), .prefix = prefix, .word = "random"};
     if (log) options.log_folder = folder.path();
     options.program = std::move(program);
     auto pipe = make_pipe();
@@ -295,12 +291,11 @@ TEST(Supervisor, AReaderThatLeavesDoesNotStopTheProgram) {
 }
 
 TEST(SupervisorOptions, ComeBackFromArguments) {
-  SupervisorOptions options;
-  options.world_size = 128;
-  options.folder = "/tmp/a folder=b";
-  options.log_folder = "/tmp/lo\ngs\xff";
-  options.mpirun = true;
-  options.prefix = true;
+  SupervisorOptions options{.world_size = 128,
+                            .folder = "/tmp/a folder=b",
+                            .mpirun = true,
+                            .prefix = true,
+                            .log_folder = "/tmp/lo\ngs\xff"};
   options.run = {"/work/--", true};
   options.launch = "1-2-3";
   options.word = "0123456789abcdef";
@@ -310,8 +305,7 @@ TEST(SupervisorOptions, ComeBackFromArguments) {
   options.torch_backend = true;
   options.horovod = true;
   options.program = {"--supervise", "", "--", "a=b"};
-  SupervisorOptions few;
-  few.folder = "/x";
+  SupervisorOptions few{.folder = "/x"};
   few.program = {"true"};
   for (const auto& given : {options, few}) {
     const auto back = SupervisorOptions::parse(given.to_arguments());

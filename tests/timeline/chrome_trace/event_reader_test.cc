@@ -210,7 +210,7 @@ TEST(EventReader, AgreesWithAnotherParser) {
   EventWriter writer(seed(1));
   NoVisitor visitor;
   EventReader reader(visitor);
-  for (int round = 0; round < rounds(2'000, 20'000); ++round) {
+  for (int round = 0; round < rounds(800, 20'000); ++round) {
     const auto text = writer.event();
     // The same event with other white space, with its keys in another order, and with times as texts.
     const auto json = parse_json(text);

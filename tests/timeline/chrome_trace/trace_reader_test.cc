@@ -328,7 +328,7 @@ TEST_F(TraceReader, SurvivesMutations) {
   for (int i = 0; i < 6; ++i) text += ",\n" + (i % 2 == 0 ? backward : forward);
   text += "\n],\"x\":[1,{\"y\":\"z\"}]}";
   std::mt19937 random(seed(6));
-  for (int round = 0; round < rounds(2'000, 60'000); ++round) {
+  for (int round = 0; round < rounds(800, 60'000); ++round) {
     const auto damaged = mutated(text, random, 4, 40);
     try {
       const auto summary = read(damaged);

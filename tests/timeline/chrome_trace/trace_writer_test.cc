@@ -123,8 +123,7 @@ TEST(TraceWriter, PublishesOnlyWhatIsFinished) {
   trace.span({1, 2}, {1'234'567, 2'000'000}, {Category::forward, "forward", 12});
   trace.span({1, 2}, {-5, -1}, {Category::forward, "early"});
   trace.span({1, 2}, {5, 10}, {Category::gpu_kernel, "gemm", 12, Category::backward, {}, 12'345});
-  MpiCall copy;
-  copy.bytes = 4096;
+  MpiCall copy{.bytes = 4096};
   trace.span({1, 2}, {20, 30}, {Category::gpu_memcpy, "copy", -1, Category::data, copy});
   trace.finish();
   gzFile file = ::gzopen((folder / "t.json.gz").c_str(), "rb");

@@ -17,10 +17,7 @@ namespace farandole {
 namespace {
 
 TimelineOptions options_in(const TemporaryFolder& folder) {
-  TimelineOptions options;
-  options.file = folder / "rank-0000.ftl";
-  options.recorder_bytes = 1 << 20;
-  return options;
+  return {.file = folder / "rank-0000.ftl", .recorder_bytes = 1 << 20};
 }
 
 std::map<std::string, std::vector<double>> counters_of(const std::filesystem::path& path) {

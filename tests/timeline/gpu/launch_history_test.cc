@@ -91,9 +91,7 @@ TEST(LaunchHistory, AnswersWhileItIsWritten) {
 // The phase is that of the innermost span with a phase. Spans of other threads must not count.
 TEST(LaunchHistory, IsToldByTheTrainingThreadsSpans) {
   const TemporaryFolder folder;
-  TimelineOptions options;
-  options.file = folder / "rank-0000.ftl";
-  options.recorder_bytes = 1 << 20;
+  TimelineOptions options{.file = folder / "rank-0000.ftl", .recorder_bytes = 1 << 20};
   Timeline timeline(options);
   timeline.name_thread("training");
   LaunchHistory history;

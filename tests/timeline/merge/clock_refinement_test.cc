@@ -136,9 +136,9 @@ TEST(ClockRefinement, DoesNotBlameTheClockForACollectiveThatFailed) {
   EXPECT_LE(clocks[1].model.residual_ns(), 2 * world.ranks[1].model.residual_ns() + 1);
 }
 
-// With so many ranks there would be a hundred million pairs of visits, which would need 10 GB of memory.
+// With so many ranks there would be 26 million pairs of visits, which would need 2.5 GB of memory.
 TEST(ClockRefinement, TakesManyRanksWhoseClocksAreUncertain) {
-  const World world(11, 512, 200'000, 400);
+  const World world(11, 512, 200'000, 100);
   auto clocks = world.clocks();
   EXPECT_EQ(refine_clocks(clocks), 0u);
 }

@@ -61,8 +61,7 @@ TEST(RunRecorders, FilesAloneAreAlignedAsTheRunWas) {
 // There are more ranks than files that a process may open, as login nodes limit it.
 TEST(RunRecorders, OpensAsManyAsTheHardLimitAllows) {
   const TemporaryFolder folder;
-  SyntheticRun run;
-  run.ranks = 150;
+  SyntheticRun run{.ranks = 150};
   record(run, folder);
   const auto files = recorder_files(folder.path());
   const auto opens = [&](rlim_t hard) {
@@ -88,8 +87,7 @@ TEST(RunRecorders, SlicesRanksAndSteps) {
   const TemporaryFolder folder;
   const SyntheticRun run;
   record(run, folder);
-  RunMergeOptions options;
-  options.ranks = RankSet::parse("0,2");
+  RunMergeOptions options{.ranks = RankSet::parse("0,2")};
   options.steps = {5, 6};
   merge_in(folder, options);
   std::set<int> pids, steps;
@@ -110,9 +108,7 @@ TEST(RunRecorders, SlicesRanksAndSteps) {
 
 TEST(RunRecorders, ReadsWhatIsSoundAndNamesTheRest) {
   const TemporaryFolder folder;
-  SyntheticRun run;
-  run.ranks = 5;
-  run.recorder_bytes = recorder::smallest_file;
+  SyntheticRun run{.ranks = 5, .recorder_bytes = recorder::smallest_file};
   record(run, folder);
   std::ofstream(run.file(folder.path(), 1), std::ios::trunc) << "foreign";
   std::filesystem::resize_file(run.file(folder.path(), 2), 60'000);
@@ -162,8 +158,7 @@ TEST(RunRecorders, ADamagedHeaderDoesNotDisplaceAnotherRank) {
 
 TEST(RunRecorders, NamesRanksWithoutAFile) {
   const TemporaryFolder folder;
-  SyntheticRun run;
-  run.ranks = 6;
+  SyntheticRun run{.ranks = 6};
   record(run, folder);
   std::filesystem::resize_file(run.file(folder.path(), 1), 0);
   for (const int rank : {2, 3, 5}) std::filesystem::remove(run.file(folder.path(), rank));
@@ -182,18 +177,16 @@ TEST(RunRecorders, ARankThatIsNotShownLendsItsClockSamples) {
   const SyntheticRun run;
   constexpr std::int64_t ahead_ns = 72'000'000;
   for (int rank = 0; rank < 4; ++rank) {
-    TimelineOptions options;
-    options.file = run.file(folder.path(), rank);
-    options.recorder_bytes = recorder::smallest_file;
-    options.rank = rank;
-    options.world_size = 4;
-    options.host = rank < 2 ? "node1" : "node2";
+    TimelineOptions options{.file = run.file(folder.path(), rank),
+                            .recorder_bytes = recorder::smallest_file,
+                            .rank = rank,
+                            .world_size = 4,
+                            .host = rank < 2 ? "node1" : "node2"};
     Timeline timeline(options);
     timeline.span(Category::other, "work", SyntheticRun::start_ns, SyntheticRun::start_ns + 1000);
     if (rank == 2) timeline.set_clock(std::vector<RoundTrip>{{1000, 1500 + ahead_ns, 2000}});
   }
-  RunMergeOptions options;
-  options.ranks = RankSet::parse("3");
+  RunMergeOptions options{.ranks = RankSet::parse("3")};
   const RunRecorders slice = open_run(recorder_files(folder.path()), options);
   ASSERT_EQ(slice.ranks.size(), 1u);
   EXPECT_TRUE(slice.ranks[0].clock_known);
@@ -208,8 +201,7 @@ TEST(RunRecorders, ARankThatIsNotShownLendsItsClockSamples) {
 TEST(RunRecorders, OfAnEarlierStartAreLeftOut) {
   for (const auto& [before, now] : {std::pair{5, 2}, {4, 1}, {3, 3}, {2, 4}}) {
     const TemporaryFolder folder;
-    SyntheticRun run;
-    run.ranks = before;
+    SyntheticRun run{.ranks = before};
     record(run, folder);
     run.ranks = now;
     record(run, folder);
@@ -224,8 +216,7 @@ TEST(RunRecorders, OfAnEarlierStartAreLeftOut) {
     EXPECT_EQ(*pids.rbegin(), now);
     EXPECT_EQ(trace["otherData"]["ranks"], now) << trace["otherData"];
     if (earlier > 0) {
-      RunMergeOptions options;
-      options.ranks = RankSet::parse(std::to_string(before - 1));
+      RunMergeOptions options{.ranks = RankSet::parse(std::to_string(before - 1))};
       EXPECT_THROW(merge_in(folder, options), UserError);
     }
   }
@@ -261,8 +252,7 @@ TEST(RunRecorders, ManyRanksGiveASampleWithTheSlowest) {
   const TemporaryFolder folder;
   std::vector<RankTimeline> ranks;
   for (int rank = 0; rank < 100; ++rank) {
-    RankInfo info;
-    info.rank = rank;
+    RankInfo info{.rank = rank};
     for (std::uint64_t key = 0; key < 10; ++key)
       info.meetings.push_back({key, static_cast<std::int64_t>(key * 1000 + (rank == 61 ? 500 : rank)), 0});
     ranks.push_back({received_source(info, [] { return std::vector<std::byte>(); }), ClockModel(), true});

@@ -169,8 +169,7 @@ TEST(TraceMerge, FlowsLeadFromTheFirstToArrive) {
 
 TEST(TraceMerge, BoundsTheLinksByWholeCollectives) {
   const TemporaryFolder folder;
-  SyntheticRun run;
-  run.steps = 100;
+  SyntheticRun run{.steps = 100};
   MergeResult result;
   const json trace = merged(run, folder, &result, {.most_linked = 100});
   EXPECT_EQ(result.link_stride, 16u);
@@ -197,11 +196,9 @@ TEST(TraceMerge, BytesFromOtherRanksGiveTheSameTrace) {
 
 TEST(TraceMerge, SalvagesWhatIsThere) {
   const TemporaryFolder folder;
-  SyntheticRun run;
-  run.steps = 3000;
-  run.recorder_bytes = 1 << 20;
+  SyntheticRun run{.steps = 800, .recorder_bytes = 256 << 10};
   for (int rank = 0; rank < run.ranks; ++rank) run.record(folder.path(), rank);
-  std::filesystem::resize_file(run.file(folder.path(), 2), 900 << 10);
+  std::filesystem::resize_file(run.file(folder.path(), 2), 225 << 10);
   std::vector<RankTimeline> timelines;
   timelines.push_back({open_source(run.file(folder.path(), 2)), {}, false});
   timelines.push_back({open_source(run.file(folder.path(), 0)), run.clock(0), true});
@@ -279,8 +276,7 @@ TEST(TraceMerge, ADiskThatIsFullFromTheStartLeavesNoFile) {
 
 TEST(TraceMerge, EmptyRankGivesAnEmptyTimeline) {
   const TemporaryFolder folder;
-  TimelineOptions options;
-  options.file = folder / "rank-0000.ftl";
+  TimelineOptions options{.file = folder / "rank-0000.ftl"};
   { Timeline timeline(options); }
   std::vector<RankTimeline> timelines;
   timelines.push_back({open_source(options.file), {}, true});
@@ -294,11 +290,10 @@ TEST(TraceMerge, RanksOfOneClockShareItsSamples) {
   const std::vector<RoundTrip> first{{1000, 501'000, 1100}}, second{{2000, -498'050, 2020}};
   std::vector<std::unique_ptr<RecordSource>> sources;
   const auto add = [&](const char* host, std::uint32_t clock, std::vector<RoundTrip> samples) {
-    RankInfo info;
-    info.rank = static_cast<int>(sources.size());
-    info.host = host;
-    info.clock = clock;
-    info.clock_samples = std::move(samples);
+    RankInfo info{.rank = static_cast<int>(sources.size()),
+                  .host = host,
+                  .clock = clock,
+                  .clock_samples = std::move(samples)};
     sources.push_back(received_source(std::move(info), [] { return std::vector<std::byte>(); }));
   };
   add("a", 5, {});
@@ -324,10 +319,8 @@ TEST(TraceMerge, RanksOfOneClockShareItsSamples) {
 TEST(TraceMerge, EachOfManyRanksGivesASmallerSampleOfItsCollectives) {
   const TemporaryFolder folder;
   const auto sampled = [&](int ranks) {
-    TimelineOptions options;
-    options.file = folder / (std::to_string(ranks) + ".ftl");
-    options.recorder_bytes = 4 << 20;
-    options.world_size = ranks;
+    TimelineOptions options{
+        .file = folder / (std::to_string(ranks) + ".ftl"), .recorder_bytes = 4 << 20, .world_size = ranks};
     {
       Timeline timeline(options);
       const NameId name = timeline.intern("allreduce");

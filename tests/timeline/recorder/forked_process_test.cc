@@ -24,10 +24,8 @@ TEST(ForkedProcess, RecordsNothingAndEnds) {
 #endif
   const TemporaryFolder folder;
   std::filesystem::create_directories(folder / "node");
-  TimelineOptions options;
-  options.file = folder / "recorder/rank-0000.ftl";
-  options.recorder_bytes = 1 << 20;
-  options.node_folder = folder / "node";
+  TimelineOptions options{
+      .file = folder / "recorder/rank-0000.ftl", .recorder_bytes = 1 << 20, .node_folder = folder / "node"};
   auto timeline = std::make_unique<Timeline>(options);
   timeline->name_thread("training");
 

@@ -19,10 +19,7 @@ namespace farandole {
 namespace {
 
 TimelineOptions in_file(const std::filesystem::path& file) {
-  TimelineOptions options;
-  options.file = file;
-  options.recorder_bytes = 1 << 20;
-  return options;
+  return {.file = file, .recorder_bytes = 1 << 20};
 }
 
 // A recorder's file with its names and an instance number that is unique in this process.

@@ -81,12 +81,11 @@ std::int64_t last_before_kill(std::int64_t kill_after, const std::function<void(
 TEST(KilledProcess, LeavesWhatItWrote) {
   const TemporaryFolder folder;
   std::mt19937 random(seed(20240607));
-  for (int round = 0; round < rounds(10, 200); ++round) {
-    TimelineOptions options;
-    options.file = folder / "recorder/rank-0003.ftl";
-    options.recorder_bytes = round % 2 == 0 ? 256 << 10 : 16 << 20;
-    options.rank = 3;
-    options.world_size = 4;
+  for (int round = 0; round < rounds(6, 200); ++round) {
+    TimelineOptions options{.file = folder / "recorder/rank-0003.ftl",
+                            .recorder_bytes = std::size_t{round % 2 == 0 ? 256u << 10 : 16u << 20},
+                            .rank = 3,
+                            .world_size = 4};
     const std::int64_t written =
         last_before_kill(static_cast<std::int64_t>(random() % 40'000), [&](const Report& report) {
           Timeline timeline(options);
@@ -124,14 +123,12 @@ TEST(KilledProcess, LeavesASoundRecordThatWasGrowing) {
   const TemporaryFolder folder;
   std::mt19937 random(seed(20261126));
   for (int round = 0; round < rounds(60, 2000); ++round) {
-    TimelineOptions options;
-    options.file = folder / "recorder/rank-0000.ftl";
-    options.recorder_bytes = recorder::smallest_file;
+    TimelineOptions options{.file = folder / "recorder/rank-0000.ftl",
+                            .recorder_bytes = recorder::smallest_file};
     last_before_kill(static_cast<std::int64_t>(64 + random() % 5'000), [&](const Report& report) {
       Timeline timeline(options);
       const MpiTraceSink sink = sink_into(timeline);
-      MpiCall call;
-      call.polls = 1;
+      MpiCall call{.polls = 1};
       alignas(8) std::array<std::byte, MpiTraceSink::span_bytes> span;
       for (std::int64_t i = 0;; ++i) {
         if (sink.begin(&timeline, Category::communication, "MPI_Test", span.data()))

@@ -33,12 +33,7 @@ std::int64_t allocated_bytes(const fs::path& file) {
 }
 
 TimelineOptions options_in(const fs::path& run_dir, int rank, std::size_t bytes = std::size_t{64} << 20) {
-  TimelineOptions options;
-  options.file = recorder_file(run_dir, rank);
-  options.recorder_bytes = bytes;
-  options.rank = rank;
-  options.world_size = 8;
-  return options;
+  return {.file = recorder_file(run_dir, rank), .recorder_bytes = bytes, .rank = rank, .world_size = 8};
 }
 
 void record(Timeline& timeline, std::int64_t events) {

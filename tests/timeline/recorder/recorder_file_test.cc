@@ -40,10 +40,8 @@ void write(const std::filesystem::path& path, const std::string& contents) {
 }
 
 std::filesystem::path recorded_in(const TemporaryFolder& folder, int events) {
-  TimelineOptions options;
-  options.file = folder / "rank-0000.ftl";
-  options.recorder_bytes = recorder::smallest_file;
-  options.host = "node1";
+  TimelineOptions options{
+      .file = folder / "rank-0000.ftl", .recorder_bytes = recorder::smallest_file, .host = "node1"};
   Timeline timeline(options);
   timeline.name_thread("training");
   for (int i = 0; i < events; ++i) {
@@ -217,7 +215,7 @@ TEST(RecorderFile, SurvivesRandomDamage) {
   const TemporaryFolder folder;
   std::mt19937_64 random(seed(42));
   const std::string sound = contents_of(recorded_in(folder, 3000));
-  const int damages = rounds(600, 20'000);  // each is read; every 16th is also salvaged and merged
+  const int damages = rounds(320, 20'000);  // each is read; every 16th is also salvaged and merged
   int refused = 0;
   Holdings before;
   for (int round = 0; round < damages; ++round) {
@@ -252,7 +250,7 @@ TEST(RecorderFile, SurvivesWrongFieldsWithRightChecks) {
   const auto place = [&](std::string& contents, std::size_t index) {
     return contents.data() + layout.chunks_offset + index * sizeof(Record);
   };
-  for (int round = 0; round < rounds(500, 100'000); ++round) {
+  for (int round = 0; round < rounds(200, 100'000); ++round) {
     std::string contents = sound;
     const std::size_t index = random() % layout.chunk_records;  // Of the first chunk; others lie elsewhere.
     Record record;
@@ -307,13 +305,7 @@ TEST(RecorderFile, NamesTheRecordWithAWrongFieldAndARightCheck) {
 }
 
 TEST(RecordSource, PackedInfoComesBack) {
-  RankInfo info;
-  info.rank = 2;
-  info.world_size = 5;
-  info.host = "node \xff";
-  info.first_ns = 123;
-  info.dropped = 1;
-  info.damaged = 2;
+  RankInfo info{.rank = 2, .world_size = 5, .host = "node \xff", .first_ns = 123, .dropped = 1, .damaged = 2};
   info.names = {"(unnamed)", "bucket 0", "\xc3\xa9"};
   info.threads = {{"training", 10, 3}, {"", 0, 0}};
   const auto bytes = pack(info);
@@ -340,9 +332,7 @@ TEST(RecordSource, RefusesBlocksThatAreNoRecords) {
 
 TEST(RecorderFile, TellsWhatAThreadIsInTheMiddleOf) {
   const TemporaryFolder folder;
-  TimelineOptions options;
-  options.file = folder / "rank-0000.ftl";
-  options.recorder_bytes = recorder::smallest_file;
+  TimelineOptions options{.file = folder / "rank-0000.ftl", .recorder_bytes = recorder::smallest_file};
   Timeline timeline(options), off;
   options.file = folder / "another.ftl";
   Timeline another(options);

@@ -138,11 +138,9 @@ TEST(RecorderPlace, RefusesAFolderThatIsNone) {
 
 TimelineOptions options_on_node(const TemporaryFolder& folder) {
   std::filesystem::create_directories(folder / "node");
-  TimelineOptions options;
-  options.file = folder / "run/recorder/rank-0000.ftl";
-  options.recorder_bytes = 1 << 20;
-  options.node_folder = folder / "node";
-  return options;
+  return {.file = folder / "run/recorder/rank-0000.ftl",
+          .recorder_bytes = 1 << 20,
+          .node_folder = folder / "node"};
 }
 
 TEST(RecorderPlace, ATimelineThatEndsBringsItsRecorder) {
@@ -188,8 +186,7 @@ TEST(RecorderPlace, ARecorderOnTheNodeIsForItsOwnerOnly) {
 // As with `ulimit -f`. The kernel sends SIGXFSZ, which ends a program, to who tries.
 TEST(RecorderPlace, AFileSizeLimitEndsNoProgram) {
   const TemporaryFolder folder;
-  TimelineOptions options;
-  options.file = folder / "recorder/rank-0000.ftl";
+  TimelineOptions options{.file = folder / "recorder/rank-0000.ftl"};
   const pid_t child = ::fork();
   if (child == 0) {
     const rlimit limit{64 << 10, 64 << 10};

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "hang.h"
+#include "lane.h"
 
 #include "farandole/base/clock.h"
 #include "farandole/base/files/temporary_folder.h"
@@ -220,7 +221,7 @@ class KilledTrainings {
 };
 
 TEST(RunStarts, AddUpOverRandomKills) {
-  for (unsigned seed = 1; seed <= 20; ++seed) {
+  for (unsigned seed = 1; seed <= static_cast<unsigned>(rounds(8, 40)); ++seed) {
     const TemporaryFolder run;
     const auto starts = KilledTrainings(seed).train(run);
     const auto goodput = goodput_of(read_run_starts(run.path()));

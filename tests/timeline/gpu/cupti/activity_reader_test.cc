@@ -57,12 +57,7 @@ struct Recording {
       history.set_step(-1, 1000 * step + 900);
     }
   }
-  TimelineOptions options() const {
-    TimelineOptions result;
-    result.file = folder / "rank-0000.ftl";
-    result.recorder_bytes = 1 << 20;
-    return result;
-  }
+  TimelineOptions options() const { return {.file = folder / "rank-0000.ftl", .recorder_bytes = 1 << 20}; }
   template <class Record>
   void read(const Record& record) {
     reader.read(reinterpret_cast<const CUpti_Activity&>(record));

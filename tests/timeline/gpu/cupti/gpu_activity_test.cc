@@ -29,9 +29,7 @@ class GpuActivityOfDouble : public testing::Test {
     endless_kernel = reinterpret_cast<void (*)(const char*)>(::dlsym(library, "cupti_double_endless_kernel"));
     records_queries = reinterpret_cast<bool (*)()>(::dlsym(library, "cupti_double_records_queries"));
     enabled = reinterpret_cast<int (*)()>(::dlsym(library, "cupti_double_enabled"));
-    TimelineOptions options;
-    options.file = folder / "rank-0000.ftl";
-    options.recorder_bytes = 1 << 20;
+    TimelineOptions options{.file = folder / "rank-0000.ftl", .recorder_bytes = 1 << 20};
     timeline = std::make_unique<Timeline>(options);
   }
   ~GpuActivityOfDouble() override {
