@@ -12,10 +12,7 @@ namespace farandole {
 namespace {
 
 using nlohmann::json;
-using ::testing::AllOf;
-using ::testing::Contains;
-using ::testing::HasSubstr;
-using ::testing::SizeIs;
+using namespace ::testing;
 using testing::TraceBuilder;
 
 constexpr std::int64_t ms = TraceBuilder::ms;

@@ -13,9 +13,7 @@ namespace farandole {
 namespace {
 
 namespace po = boost::program_options;
-using testing::AllOf;
-using testing::ElementsAre;
-using testing::HasSubstr;
+using namespace ::testing;
 
 struct Values {
   int batch = 0, seed = 0;

@@ -23,9 +23,7 @@
 namespace farandole {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::IsEmpty;
+using namespace ::testing;
 
 Snapshot scored(std::int64_t step, double score) {
   auto snapshot = random_snapshot(step, static_cast<std::uint64_t>(step));

@@ -18,9 +18,7 @@ namespace {
 using evidence::noon;
 using evidence::run_of;
 using evidence::second;
-using testing::Contains;
-using testing::HasSubstr;
-using testing::Not;
+using namespace ::testing;
 
 RankRecord& end(RankEvidence& rank, int exit_code, int signal = 0, bool told = false) {
   rank.end.emplace();

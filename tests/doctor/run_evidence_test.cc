@@ -23,9 +23,7 @@ namespace farandole {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::IsEmpty;
+using namespace ::testing;
 
 class RunEvidenceTest : public testing::Test {
  protected:

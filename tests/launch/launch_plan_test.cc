@@ -15,9 +15,7 @@
 namespace farandole {
 namespace {
 
-using testing::Contains;
-using testing::HasSubstr;
-using testing::Not;
+using namespace ::testing;
 
 struct Planned {
   LaunchPlan plan;

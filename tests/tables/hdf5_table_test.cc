@@ -19,9 +19,7 @@
 namespace farandole {
 namespace {
 
-using testing::AllOf;
-using testing::ElementsAre;
-using testing::HasSubstr;
+using namespace ::testing;
 
 constexpr hsize_t rows_of_x = 20;
 

@@ -18,9 +18,7 @@
 namespace farandole {
 namespace {
 
-using testing::AllOf;
-using testing::ElementsAre;
-using testing::HasSubstr;
+using namespace ::testing;
 
 class TableFiles : public testing::Test {
  protected:

@@ -19,9 +19,7 @@
 namespace farandole {
 namespace {
 
-using testing::AllOf;
-using testing::ElementsAre;
-using testing::HasSubstr;
+using namespace ::testing;
 
 class Tables : public testing::Test {
  protected:

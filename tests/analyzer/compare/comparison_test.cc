@@ -16,12 +16,8 @@
 namespace farandole {
 namespace {
 
-using ::testing::AllOf;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
+using namespace ::testing;
 using testing::LargeRun;
-using ::testing::Not;
 using testing::TraceBuilder;
 
 RunReport report_on(const LargeRun& run) {

@@ -20,13 +20,11 @@ namespace {
 
 using nlohmann::json;
 using testing::bytes_of;
-using ::testing::Contains;
+using namespace ::testing;
 using testing::execute;
-using ::testing::HasSubstr;
 using testing::horovod_text;
 using testing::KinetoFile;
 using testing::nsys_tables;
-using ::testing::SizeIs;
 
 // Steps of 100 ms: kernels from 10 to 60, the collective from 50 to 80, a copy from 75 to 90, otherwise idle.
 // The clock of the other rank is `ahead`, and this rank arrives at the collective 5 ms later.

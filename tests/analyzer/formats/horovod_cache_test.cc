@@ -11,9 +11,7 @@
 namespace farandole {
 namespace {
 
-using ::testing::Contains;
-using ::testing::HasSubstr;
-using ::testing::SizeIs;
+using namespace ::testing;
 
 enum class Cached { with_negotiation, without, from_the_start };
 

@@ -13,11 +13,8 @@ namespace farandole {
 namespace {
 
 using nlohmann::json;
-using ::testing::Contains;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
+using namespace ::testing;
 using testing::KinetoFile;
-using ::testing::SizeIs;
 
 constexpr double ms = 1e3;
 constexpr auto index_of(Phase phase) {

@@ -16,13 +16,8 @@
 namespace farandole {
 namespace {
 
-using ::testing::Contains;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
+using namespace ::testing;
 using testing::KinetoFile;
-using ::testing::Not;
-using ::testing::SizeIs;
 using OrderedJson = nlohmann::ordered_json;
 
 constexpr double us_per_ms = 1e3;

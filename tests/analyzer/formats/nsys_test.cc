@@ -13,12 +13,9 @@ namespace farandole {
 namespace {
 
 using testing::bytes_of;
-using ::testing::Contains;
-using ::testing::ElementsAre;
+using namespace ::testing;
 using testing::execute;
-using ::testing::HasSubstr;
 using testing::nsys_tables;
-using ::testing::SizeIs;
 
 TEST(Nsys, IsReadFromItsSqliteExport) {
   const TemporaryFolder folder;

@@ -18,11 +18,7 @@
 namespace farandole {
 namespace {
 
-using ::testing::AllOf;
-using ::testing::Contains;
-using ::testing::HasSubstr;
-using ::testing::Not;
-using ::testing::SizeIs;
+using namespace ::testing;
 
 std::filesystem::path record(const TemporaryFolder& folder, const SyntheticRun& run) {
   std::filesystem::create_directories(folder / "run" / "recorder");

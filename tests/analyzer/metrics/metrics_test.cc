@@ -17,11 +17,9 @@
 namespace farandole {
 namespace {
 
-using ::testing::Contains;
+using namespace ::testing;
 using testing::expect_identities;
-using ::testing::HasSubstr;
 using testing::measure_trace;
-using ::testing::SizeIs;
 using testing::TraceBuilder;
 
 constexpr std::int64_t ms = TraceBuilder::ms;

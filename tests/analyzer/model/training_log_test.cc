@@ -13,9 +13,7 @@
 namespace farandole {
 namespace {
 
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
+using namespace ::testing;
 
 class TrainingLogTest : public ::testing::Test {
  protected:

@@ -15,12 +15,9 @@ namespace farandole {
 namespace {
 
 using nlohmann::json;
-using ::testing::ContainsRegex;
-using ::testing::ElementsAre;
+using namespace ::testing;
 using testing::execute;
-using ::testing::HasSubstr;
 using testing::horovod_text;
-using ::testing::Not;
 using testing::nsys_tables;
 
 // GPU ranks without host names. Such runs are not replayed.

@@ -21,9 +21,7 @@ namespace farandole {
 namespace {
 
 using namespace std::chrono_literals;
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::Pair;
+using namespace ::testing;
 
 // The queue's thread does not begin before `go`, so the other threads must do its work.
 struct HeldThread {

@@ -5,9 +5,7 @@
 namespace farandole {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::Not;
+using namespace ::testing;
 using Life = farandole::Life;
 
 constexpr std::int64_t second = 1'000'000'000;

@@ -30,9 +30,7 @@ __attribute__((noinline, visibility("default"))) ssize_t wait_for_a_byte_of_the_
 namespace {
 
 using namespace std::chrono_literals;
-using testing::Contains;
-using testing::HasSubstr;
-using testing::Not;
+using namespace ::testing;
 
 // Runs `body` on a thread that is probed while it reads from a pipe. Then lets the thread continue.
 struct Probed {

@@ -7,10 +7,7 @@
 namespace farandole {
 namespace {
 
-using testing::ElementsAre;
-using testing::IsEmpty;
-using testing::Pair;
-using testing::UnorderedElementsAre;
+using namespace ::testing;
 
 std::optional<ShrunkAllocation> left(const std::vector<std::string>& before,
                                      const std::vector<std::string>& now, int ranks,

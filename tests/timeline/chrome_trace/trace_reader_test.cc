@@ -18,9 +18,7 @@
 namespace farandole {
 namespace {
 
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::SizeIs;
+using namespace ::testing;
 
 class Recorded : public TraceVisitor {
  public:

@@ -16,9 +16,7 @@
 namespace farandole {
 namespace {
 
-using testing::AllOf;
-using testing::ElementsAre;
-using testing::HasSubstr;
+using namespace ::testing;
 
 class GpuActivityOfDouble : public testing::Test {
  protected:
