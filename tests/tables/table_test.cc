@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <random>
 
+#include "error_message.h"
 #include "lane.h"
 #include "tables/read_column.h"
 #include "trainer/data_fixtures.h"
@@ -152,13 +153,8 @@ TEST_F(Tables, Hdf5HasColumnsOfEquallyManyRows) {
   EXPECT_EQ(table->rows(), 7);
   EXPECT_THAT(table->columns()[table->index_of("x")].shape, ElementsAre(3));
   EXPECT_EQ(read_column<float>(*table, "x")[3 * 4 + 2], 42);
-  try {
-    table->index_of("lable");
-    FAIL();
-  } catch (const UserError& error) {
-    EXPECT_THAT(error.what(),
-                AllOf(HasSubstr("no column lable, did you mean label?"), HasSubstr("label, x")));
-  }
+  EXPECT_THAT(message_of<UserError>([&] { table->index_of("lable"); }),
+              AllOf(HasSubstr("no column lable, did you mean label?"), HasSubstr("label, x")));
   auto file = Hdf5File::create(folder_ / "uneven.h5");
   const std::vector<float> values(6);
   for (const std::int64_t rows : {2, 3}) {

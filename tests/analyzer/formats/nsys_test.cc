@@ -4,6 +4,7 @@
 
 #include "analyzer/formats/nsys_file.h"
 #include "analyzer/trace_builder.h"
+#include "error_message.h"
 
 #include "farandole/analyzer/formats/readers.h"
 #include "farandole/analyzer/report/report.h"
@@ -145,23 +146,15 @@ TEST(Nsys, IsReadFromAGzippedExport) {
   }
   const auto packed = std::filesystem::file_size(folder / "report.sqlite.gz");
   std::filesystem::resize_file(folder / "report.sqlite.gz", packed / 2);
-  try {
-    analyze_run(folder / "report.sqlite.gz");
-    FAIL() << "half of the file is missing";
-  } catch (const CorruptInput& error) {
-    EXPECT_THAT(error.what(), HasSubstr("report.sqlite.gz: the gzip data is truncated"));
-  }
+  EXPECT_THAT(message_of<CorruptInput>([&] { analyze_run(folder / "report.sqlite.gz"); }),
+              HasSubstr("report.sqlite.gz: the gzip data is truncated"));
 }
 
 TEST(Nsys, IsNotUnpackedUntilTheDiskIsFull) {
   const TemporaryFolder folder;
   testing::write_gzip(folder / "report.sqlite.gz", "SQLite format 3" + std::string(80 << 20, '\0'));
-  try {
-    analyze_run(folder / "report.sqlite.gz");
-    FAIL() << "80 MB of zeros";
-  } catch (const CorruptInput& error) {
-    EXPECT_THAT(error.what(), HasSubstr("report.sqlite.gz: it unpacks to more than 64 MiB"));
-  }
+  EXPECT_THAT(message_of<CorruptInput>([&] { analyze_run(folder / "report.sqlite.gz"); }),
+              HasSubstr("report.sqlite.gz: it unpacks to more than 64 MiB"));
 }
 
 // Two processes of which the second begins 5 us earlier, so that its events come first.

@@ -1,7 +1,10 @@
 #include "farandole/comm/watch/watchdog.h"
 
 #include <cstdlib>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "error_message.h"
 
 #include "farandole/base/error.h"
 
@@ -12,12 +15,9 @@ TEST(WatchdogOptions, FromText) {
   EXPECT_EQ(WatchdogOptions::parse_seconds("--stall-seconds", "2.5"), 2.5);
   EXPECT_EQ(WatchdogOptions::parse_seconds("--stall-seconds", "0"), 0);
   for (const char* wrong : {"", "x", "1x", "-1", "inf", "nan", " 1"}) {
-    try {
-      WatchdogOptions::parse_seconds("--stall-seconds", wrong);
-      ADD_FAILURE() << wrong;
-    } catch (const UserError& error) {
-      EXPECT_EQ(std::string(error.what()).find("--stall-seconds is '"), 0u) << error.what();
-    }
+    EXPECT_THAT(message_of<UserError>([&] { WatchdogOptions::parse_seconds("--stall-seconds", wrong); }),
+                testing::StartsWith("--stall-seconds is '"))
+        << wrong;
   }
 }
 

@@ -10,6 +10,7 @@
 #include <sstream>
 #include <sys/resource.h>
 
+#include "error_message.h"
 #include <nlohmann/json.hpp>
 
 #include "farandole/base/error.h"
@@ -91,12 +92,8 @@ TEST(MetricsLog, GoesOnWhenTheDiskHasRoomAgain) {
 }
 
 TEST(MetricsLog, AFolderThatIsNotThereIsNamed) {
-  try {
-    MetricsLog log("/proc/nowhere/metrics.jsonl", 0);
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("/proc/nowhere/metrics.jsonl"), std::string::npos);
-  }
+  EXPECT_THAT(message_of<Error>([&] { MetricsLog log("/proc/nowhere/metrics.jsonl", 0); }),
+              testing::HasSubstr("/proc/nowhere/metrics.jsonl"));
 }
 
 }  // namespace

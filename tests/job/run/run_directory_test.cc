@@ -1,8 +1,10 @@
 #include "farandole/job/run/run_directory.h"
 
 #include <fstream>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "error_message.h"
 #include <nlohmann/json.hpp>
 
 #include "farandole/base/clock.h"
@@ -102,12 +104,8 @@ TEST(RunDirectory, HowItEndedDoesNotDependOnTheFileThatTells) {
 TEST(RunDirectory, AFileInItsWayIsNamed) {
   const TemporaryFolder folder;
   std::ofstream(folder.path() / "file") << "x";
-  try {
-    RunDirectory run(folder.path() / "file" / "run");
-    FAIL();
-  } catch (const UserError& error) {
-    EXPECT_NE(std::string(error.what()).find("--run-dir"), std::string::npos);
-  }
+  EXPECT_THAT(message_of<UserError>([&] { RunDirectory run(folder.path() / "file" / "run"); }),
+              testing::HasSubstr("--run-dir"));
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "error_message.h"
 #include "timeline/gzip/unzipped.h"
 #include "timeline/synthetic_run.h"
 #include <nlohmann/json.hpp>
@@ -239,12 +240,8 @@ TEST(RunRecorders, FailsOnlyWhereNothingCanBeRead) {
   EXPECT_THROW(recorder_files(folder.path()), UserError);
   EXPECT_THROW(recorder_files(folder / "missing"), UserError);
   std::ofstream(folder / "rank-0000.ftl") << "FARANDO1 but no more";
-  try {
-    merge_in(folder);
-    FAIL();
-  } catch (const CorruptInput& error) {
-    EXPECT_THAT(error.what(), testing::HasSubstr("rank-0000.ftl, offset"));
-  }
+  EXPECT_THAT(message_of<CorruptInput>([&] { merge_in(folder); }),
+              testing::HasSubstr("rank-0000.ftl, offset"));
   EXPECT_FALSE(std::filesystem::exists(folder / "timeline.json.gz"));
 }
 

@@ -13,6 +13,7 @@
 #include <sys/resource.h>
 #include <vector>
 
+#include "error_message.h"
 #include "lane.h"
 #include "mutation.h"
 
@@ -90,12 +91,8 @@ TEST(RecorderFile, NamesTheVersionItCannotRead) {
   std::string contents = contents_of(recorded_in(folder, 10));
   contents[offsetof(recorder::FixedHeader, version)] = 9;
   write(folder / "new", contents);
-  try {
-    RecorderFile file(folder / "new");
-    FAIL();
-  } catch (const CorruptInput& error) {
-    EXPECT_THAT(error.what(), testing::HasSubstr("version 9"));
-  }
+  EXPECT_THAT(message_of<CorruptInput>([&] { RecorderFile file(folder / "new"); }),
+              testing::HasSubstr("version 9"));
 }
 
 TEST(RecorderFile, BelievesNoWorldThatCannotBe) {
@@ -126,12 +123,8 @@ TEST(RecorderFile, DamagedRecordIsLeftOutAndNamed) {
   EXPECT_EQ(file.records(0, &damage).size(), 20u);
   EXPECT_EQ(damage.records, 1u);
   EXPECT_EQ(damage.first_offset, static_cast<std::int64_t>(offset));
-  try {
-    file.verify();
-    FAIL();
-  } catch (const CorruptInput& error) {
-    EXPECT_THAT(error.what(), testing::HasSubstr("offset " + std::to_string(offset)));
-  }
+  EXPECT_THAT(message_of<CorruptInput>([&] { file.verify(); }),
+              testing::HasSubstr("offset " + std::to_string(offset)));
 }
 
 TEST(RecorderFile, TruncatedFileGivesWhatIsLeft) {
