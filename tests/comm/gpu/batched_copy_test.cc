@@ -58,38 +58,6 @@ TEST(BatchedCopy, CopiesPiecesOfAnyLengthAndAlignment) {
   repeat(60, seed(5), copy_random_pieces);
 }
 
-// Only the offsets say where the pieces begin. One of another rank that was lost may be anything; then
-// nothing is read or written.
-void copy_random_peer_pieces(std::mt19937& random) {
-  constexpr std::size_t room = 4 * copy_part_bytes, most = 40'000;
-  std::vector<std::vector<std::byte>> from;
-  std::vector<std::uint64_t> offsets;
-  auto to = random_bytes(most_peers * most, random), expected = to;
-  PeerCopy copy{};
-  copy.count = 1 + random() % most_peers;
-  copy.room = room;
-  std::uint64_t parts = 0;
-  for (std::uint64_t k = 0; k < copy.count; ++k) {
-    from.push_back(random_bytes(room, random));
-    const std::uint64_t bytes = random() % 4 == 0 ? 0 : random() % (random() % 2 == 0 ? 50 : most);
-    const std::uint64_t wrong[] = {room - bytes + 1, room + 1, ~std::uint64_t{0}};
-    const bool right = random() % 4 != 0 || bytes == 0;
-    offsets.push_back(right ? random() % (room - bytes + 1) : wrong[random() % 3]);
-    const auto target = k * most;
-    copy.pieces[k] = {from.back().data(), to.data() + target, bytes, parts};
-    parts += copy_parts(bytes);
-    if (right) std::memcpy(expected.data() + target, from.back().data() + offsets.back(), bytes);
-  }
-  for (std::uint64_t k = 0; k < copy.count; ++k) copy.offsets[k] = &offsets[k];
-  for (std::uint64_t part = 0; part < parts; ++part)
-    for (std::uint32_t thread = 0; thread < 7; ++thread) copy_peer_part(copy, part, thread, 7);
-  EXPECT_EQ(to, expected);
-}
-
-TEST(BatchedCopy, CopiesPiecesThatBeginWhereOthersSay) {
-  repeat(10, seed(6), copy_random_peer_pieces);
-}
-
 // The threads of a block write disjoint bytes, so their order does not matter.
 TEST(BatchedCopy, EachByteIsWrittenByOneThread) {
   std::vector<std::byte> from(200, std::byte{7}), to(200);

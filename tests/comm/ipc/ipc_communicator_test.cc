@@ -90,49 +90,6 @@ std::vector<std::byte> reduced_on_cpu(DType dtype, ReduceOp op, std::size_t coun
   return result;
 }
 
-// Each rank sends any number of bytes to each rank, also none. Nothing beside `out` is written.
-void try_all_to_all(SharingRank& gpu, std::mt19937& random, std::size_t offset) {
-  const auto ranks = static_cast<std::size_t>(gpu.comm.size), own = static_cast<std::size_t>(gpu.comm.rank);
-  const std::size_t most = random() % 3 == 0 ? 2 : 90'000 / ranks;
-  const bool all_empty = random() % 8 == 0, even = random() % 4 == 0;
-  const std::size_t each = random() % most;
-  std::vector<std::vector<std::size_t>> sent(ranks, std::vector<std::size_t>(ranks, each));  // [from][to]
-  for (auto& row : sent)
-    for (auto& bytes : row)
-      if (all_empty || !even) bytes = all_empty || random() % 4 == 0 ? 0 : random() % most;
-  const auto data_of = [&, first = random()](std::size_t rank) {
-    std::mt19937 own_random(static_cast<unsigned>(first + rank));
-    std::vector<std::byte> data(sum(sent[rank]));
-    for (auto& byte : data) byte = static_cast<std::byte>(own_random());
-    return data;
-  };
-  constexpr std::size_t gap = 100;
-  constexpr std::byte untouched{0x5a};
-  std::vector<std::byte> expected(gap, untouched);
-  std::vector<std::size_t> received;
-  for (std::size_t r = 0; r < ranks; ++r) {
-    const auto data = data_of(r);
-    const auto begin =
-        data.begin() + std::accumulate(sent[r].begin(), sent[r].begin() + gpu.comm.rank, std::ptrdiff_t{0});
-    received.push_back(sent[r][own]);
-    expected.insert(expected.end(), begin, begin + static_cast<std::ptrdiff_t>(received.back()));
-  }
-  expected.resize(expected.size() + gap, untouched);
-  const auto data = data_of(own);
-  const auto from = gpu.runtime->allocate_pinned(data.size()),
-             before = gpu.runtime->allocate_pinned(expected.size()),
-             to = gpu.runtime->allocate_pinned(expected.size());
-  std::copy(data.begin(), data.end(), from.get());
-  std::fill_n(before.get(), expected.size(), untouched);
-  auto *const in = gpu.first.get() + offset, *const out = gpu.second.get() + random() % 20;
-  gpu.runtime->copy(out, before.get(), expected.size(), gpu.work.handle());
-  gpu.run(from.get(), in, data.size(), to.get(), out, expected.size(),
-          [&] { gpu.comm.all_to_all("test", in, sent[own], out + gap, received, gpu.work.handle()); });
-  gpu.comm.await(gpu.done);
-  EXPECT_TRUE(std::equal(expected.begin(), expected.end(), to.get()))
-      << "all_to_all of " << data.size() << " bytes to " << expected.size() - 2 * gap;
-}
-
 // One random collective; `random` is in the same state on every rank.
 void try_random(SharingRank& gpu, std::mt19937& random) {
   constexpr ReduceOp every_op[] = {ReduceOp::sum, ReduceOp::average, ReduceOp::min, ReduceOp::max,
@@ -155,7 +112,6 @@ void try_random(SharingRank& gpu, std::mt19937& random) {
   const auto before =
       std::accumulate(counts.begin(), counts.begin() + static_cast<std::ptrdiff_t>(own), std::size_t{0});
   const auto all = total * size_of(dtype);
-  const int root = static_cast<int>(random() % static_cast<unsigned>(size));
   const std::size_t offset = random() % 2 == 0 ? 0 : size_of(dtype) * (random() % 20);
   auto* const a = gpu.first.get() + offset;
   auto* const b = gpu.second.get() + offset;
@@ -169,19 +125,27 @@ void try_random(SharingRank& gpu, std::mt19937& random) {
     EXPECT_TRUE(std::equal(right.begin(), right.end(), to.get())) << what();
   };
   auto* const stream = gpu.work.handle();
-  switch (random() % 5) {
+  switch (random() % 3) {
     case 0:
       gpu.run(from.get(), a, all, to.get(), a, all,
               [&] { gpu.comm.allreduce("test", a, total, dtype, op, 1, stream); });
       return expect(reduced_on_cpu(dtype, op, total, first, size));
-    case 1: {
-      auto* const out = random() % 2 == 0 ? a + before * size_of(dtype) : b;
-      gpu.run(from.get(), a, all, to.get(), out, bytes[own],
-              [&] { gpu.comm.reduce_scatter("test", a, out, counts, dtype, op, stream); });
-      const auto result = reduced_on_cpu(dtype, op, total, first, size);
-      return expect(std::span(result).subspan(before * size_of(dtype), bytes[own]));
+    case 1: {  // In parts of one size, in place.
+      const auto count = counts.front() * counts.size(), part = counts.front() * size_of(dtype);
+      const auto parts = gpu.runtime->allocate_pinned(part * counts.size());
+      fill_inexact(parts.get(), dtype, count, first, gpu.comm.rank);
+      const auto result = reduced_on_cpu(dtype, op, count, first, size);
+      const DeviceReduction scattered{a, count, dtype, op, 1, /*scattered=*/true};
+      gpu.run(parts.get(), a, part * counts.size(), parts.get(), a + own * part, part, [&] {
+        gpu.comm.reduce("test", {&scattered, 1}, stream);
+      });
+      gpu.comm.await(gpu.done);
+      EXPECT_TRUE(std::equal(parts.get(), parts.get() + part,
+                             result.begin() + static_cast<std::ptrdiff_t>(own * part)))
+          << what();
+      return;
     }
-    case 2: {
+    default: {
       auto* const in = random() % 2 == 0 ? a + before * size_of(dtype) : b;
       gpu.run(from.get(), in, bytes[own], to.get(), a, all,
               [&] { gpu.comm.all_gather("test", in, a, bytes, stream); });
@@ -192,14 +156,6 @@ void try_random(SharingRank& gpu, std::mt19937& random) {
       }
       return expect(result);
     }
-    case 3:
-      return try_all_to_all(gpu, random, offset);
-    default:
-      gpu.run(from.get(), a, all, to.get(), a, all,
-              [&] { gpu.comm.broadcast("test", a, all, root, stream); });
-      std::vector<std::byte> result(all);
-      fill_inexact(result.data(), dtype, total, first, root);
-      return expect(result);
   }
 }
 
@@ -222,31 +178,19 @@ INSTANTIATE_TEST_SUITE_P(Sizes, IpcRanks, testing::Values(1, 2, 3, 5));
 int queue_all_kinds(GpuRank& rank) {
   SharingRank gpu(rank);
   constexpr std::size_t count = 300, bytes = 4 * count;
-  const auto from = gpu.runtime->allocate_pinned(bytes), to = gpu.runtime->allocate_pinned(4 * bytes);
-  const std::vector<std::size_t> counts(static_cast<std::size_t>(rank.size), count / 3),
-      parts(counts.size(), bytes / 3);
-  auto sent = parts;
-  sent[1] = bytes / 6;
+  const auto from = gpu.runtime->allocate_pinned(bytes), to = gpu.runtime->allocate_pinned(bytes);
+  const std::vector<std::size_t> parts(static_cast<std::size_t>(rank.size), bytes / 3);
   auto* const stream = gpu.work.handle();
   auto *const a = gpu.first.get(), *const b = gpu.second.get();
   gpu.runtime->copy(a, from.get(), bytes, stream);
   gpu.comm.allreduce("one", a, count, DType::float32, ReduceOp::sum, 1, stream);
   gpu.runtime->copy(a, from.get(), bytes, stream);
-  gpu.comm.reduce_scatter("two", a, b, counts, DType::float32, ReduceOp::sum, stream);
+  const DeviceReduction scattered{a, count / 6 * parts.size(), DType::float32, ReduceOp::sum, 1, true};
+  gpu.comm.reduce("two", {&scattered, 1}, stream);
+  gpu.runtime->copy(b, a, bytes, stream);
   gpu.runtime->copy(a, from.get(), bytes, stream);
-  gpu.comm.broadcast("three", a, bytes, 1, stream);
+  gpu.comm.all_gather("three", b, a, parts, stream);
   gpu.runtime->copy(to.get(), a, bytes, stream);
-  gpu.comm.all_gather("four", b, a, parts, stream);
-  gpu.runtime->copy(to.get() + bytes, a, bytes, stream);
-  gpu.comm.all_to_all("five", a, parts, b, parts, stream);
-  gpu.runtime->copy(a, from.get(), bytes, stream);
-  gpu.comm.all_to_all("six", a, sent, b,
-                      std::vector<std::size_t>(parts.size(), sent[static_cast<std::size_t>(rank.rank)]),
-                      stream);
-  gpu.runtime->copy(to.get() + 3 * bytes, b, bytes, stream);
-  gpu.runtime->copy(a, from.get(), bytes, stream);
-  gpu.comm.broadcast("seven", a, bytes, 0, stream);
-  gpu.runtime->copy(to.get() + 2 * bytes, a, bytes, stream);
   gpu.done.record(stream);
   gpu.comm.await(gpu.done);
   return of_double<int()>("gpu_double_waits")();
@@ -257,8 +201,8 @@ TEST(IpcMutations, NoWaitOfAStreamCanBeLeftOut) {
   const auto waits =
       run_gpu_ranks(2, [](GpuRank& rank) { throw Error(std::to_string(queue_all_kinds(rank))); });
   const int count = std::atoi(waits[0].message.c_str());
-  // Two for each collective, and one for a broadcast: before it for the root, after it for the others.
-  ASSERT_EQ(count, 12) << waits[0].message;
+  ASSERT_EQ(count, 6)  // Two for each collective.
+      << waits[0].message;
   for (int lost = 1; lost <= 2 * count; ++lost)
     expect_all_succeed(
         run_gpu_ranks(2,
@@ -285,7 +229,7 @@ TEST(IpcCommunicator, TheHostQueuesWhileTheDeviceStandsStill) {
     const std::array<std::size_t, 2> parts{100, 100};
     for (int i = 0; i < 5; ++i) {
       gpu.comm.allreduce("test", gpu.first.get(), 1000, DType::float32, ReduceOp::sum, 1, gpu.work.handle());
-      gpu.comm.all_to_all("test", gpu.first.get(), parts, gpu.second.get(), parts, gpu.work.handle());
+      gpu.comm.all_gather("test", gpu.first.get(), gpu.second.get(), parts, gpu.work.handle());
     }
     gpu.done.record(gpu.work.handle());
     pause(false);
@@ -302,11 +246,11 @@ TEST(IpcCommunicator, ReducesSeveralArraysTogether) {
 }
 
 // Calls of the collectives below, and how many of them come before the last one for which others wait.
-const std::map<std::string, int> calls_of_collectives = {{"cuStreamWriteValue32", 20},
-                                                         {"cuStreamWaitValue32", 11},
-                                                         {"cudaLaunchKernel", 4},
-                                                         {"cudaMemcpyAsync", 11},
-                                                         {"cudaEventRecord", 6}};
+const std::map<std::string, int> calls_of_collectives = {{"cuStreamWriteValue32", 6},
+                                                         {"cuStreamWaitValue32", 5},
+                                                         {"cudaLaunchKernel", 2},
+                                                         {"cudaMemcpyAsync", 6},
+                                                         {"cudaEventRecord", 2}};
 
 // The rank whose call fails names it, and the others do not wait for it.
 TEST(IpcCommunicator, ACallThatFailsEndsAllRanks) {
@@ -365,9 +309,10 @@ TEST(IpcCommunicator, RefusesWhatItCannotDo) {
                  UserError);
     EXPECT_THROW(gpu.comm.allreduce("test", gpu.first.get(), 100, DType::int32, ReduceOp::average, 1, stream),
                  UserError);
-    EXPECT_THROW(gpu.comm.broadcast("test", gpu.first.get() + (1 << 21), 1, 0, stream), UserError);
     const std::array<std::size_t, 2> parts{200, 200};
-    EXPECT_THROW(gpu.comm.all_to_all("test", other.get(), parts, gpu.first.get(), parts, stream), UserError);
+    EXPECT_THROW(gpu.comm.all_gather("test", gpu.first.get(), other.get(), parts, stream), UserError);
+    EXPECT_THROW(gpu.comm.all_gather("test", gpu.first.get(), gpu.second.get() + (1 << 21), parts, stream),
+                 UserError);
     EXPECT_THROW(gpu.comm.allocate(rank.rank == 0 ? 1 : 3 << 20), UserError);
   }));
   const auto ends =

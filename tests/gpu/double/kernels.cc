@@ -20,23 +20,6 @@ Launch copy(dim3 blocks, dim3 threads, void** arguments) {
           }};
 }
 
-Launch copy_from_peers(dim3 blocks, dim3 threads, void** arguments) {
-  const auto job = *static_cast<const farandole::PeerCopy*>(arguments[0]);
-  std::vector<Access> accesses;
-  for (std::uint64_t i = 0; i < job.count; ++i) {
-    accesses.push_back({job.offsets[i], sizeof *job.offsets[i], false});
-    accesses.push_back({job.pieces[i].to, job.pieces[i].bytes, true});
-  }
-  return {accesses, [=](const AddAccess& add) {
-            for (std::uint64_t i = 0; i < job.count; ++i)
-              if (is_inside(job, job.pieces[i], *job.offsets[i]))
-                add({job.pieces[i].from + *job.offsets[i], job.pieces[i].bytes, false});
-            for (unsigned block = 0; block < blocks.x; ++block)
-              for (unsigned thread = 0; thread < threads.x; ++thread)
-                farandole::copy_peer_part(job, block, thread, threads.x);
-          }};
-}
-
 Launch scan(dim3 blocks, dim3 threads, void** arguments) {
   const auto job = *static_cast<const farandole::NonfiniteScan*>(arguments[0]);
   if (job.count == 0) return {{}, [](const AddAccess&) {}};
@@ -68,7 +51,6 @@ Launch reduce(dim3 blocks, dim3 threads, void** arguments) {
 
 Kernel find_kernel(const std::string& name) {
   if (name == "farandole_copy") return &copy;
-  if (name == "farandole_copy_from_peers") return &copy_from_peers;
   if (name == "farandole_scan_nonfinite") return &scan;
   if (name == "farandole_reduce_peers") return &reduce;
   return nullptr;

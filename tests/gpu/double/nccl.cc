@@ -39,11 +39,11 @@ struct Mailbox {
 };
 
 // What connects ranks in its own way.
-enum class Kind { all_reduce, reduce, reduce_scatter, broadcast, all_gather, messages };
+enum class Kind { all_reduce, reduce_scatter, broadcast, all_gather };
 
 struct Shared {
   std::atomic<int> attached{0}, finalizing{0};
-  std::atomic<int> connecting[6] = {};  // by kind: ranks that have called such a collective
+  std::atomic<int> connecting[4] = {};  // by kind: ranks that have called such a collective
   std::atomic<std::uint64_t> ranks{0};  // of ncclCommInitRank, which must agree
   Mailbox mailboxes[most_ranks][most_ranks];
 };
@@ -83,8 +83,7 @@ struct Queued {
   Kind kind;
   CUstream_st* stream;
   std::vector<gpu_double::Access> accesses;
-  std::function<void(std::uint64_t)> work;  // null: the messages
-  std::vector<Message> sends, receives;
+  std::function<void(std::uint64_t)> work;
 };
 thread_local std::vector<Queued> queued;
 
@@ -179,17 +178,16 @@ farandole::ReduceOp op_of(ncclRedOp_t op) {
 
 // Sends own[r] to each rank r and reduces what comes for this rank in the order of ranks.
 void reduce_for(ncclComm* comm, std::uint64_t operation, const std::function<const std::byte*(int)>& own,
-                const std::vector<int>& roots, std::byte* out, std::size_t count, farandole::DType dtype,
-                farandole::ReduceOp op) {
+                std::byte* out, std::size_t count, farandole::DType dtype, farandole::ReduceOp op) {
   const auto bytes = count * size_of(dtype);
-  const bool receives = std::count(roots.begin(), roots.end(), comm->rank) > 0;
-  std::vector<std::vector<std::byte>> inputs(receives ? static_cast<std::size_t>(comm->size) : 0,
+  std::vector<std::vector<std::byte>> inputs(static_cast<std::size_t>(comm->size),
                                              std::vector<std::byte>(bytes));
   std::vector<Message> to, from;
-  for (const int root : roots) to.push_back({root, const_cast<std::byte*>(own(root)), bytes});
-  for (std::size_t r = 0; r < inputs.size(); ++r)
-    from.push_back({static_cast<int>(r), inputs[r].data(), bytes});
-  if (!exchange(comm, operation, to, from) || !receives) return;
+  for (int r = 0; r < comm->size; ++r) {
+    to.push_back({r, const_cast<std::byte*>(own(r)), bytes});
+    from.push_back({r, inputs[static_cast<std::size_t>(r)].data(), bytes});
+  }
+  if (!exchange(comm, operation, to, from)) return;
   std::vector<const std::byte*> all;
   for (const auto& input : inputs) all.push_back(input.data());
   farandole::reduce(all, std::span(&out, 1), count, dtype, op);
@@ -204,12 +202,6 @@ void multiply(const void* in, void* out, std::size_t count, ncclDataType_t type,
     }
   };
   type == ncclFloat32 ? each(0.0F) : each(0.0);
-}
-
-std::vector<int> everyone(const ncclComm* comm) {
-  std::vector<int> ranks(static_cast<std::size_t>(comm->size));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return ranks;
 }
 
 // GPU_DOUBLE_ASYNC_ERROR=N: the Nth collective fails as NCCL does when the network to a rank breaks.
@@ -232,17 +224,12 @@ void launch(const Queued& item) {
   const auto operation = ++comm->operations;
   const bool broken = breaks(comm);
   ++comm->running;
-  auto accesses = item.accesses;
-  for (const auto& message : item.sends) accesses.push_back({message.data, message.bytes, false});
-  for (const auto& message : item.receives) accesses.push_back({message.data, message.bytes, true});
-  gpu_double::run_on(item.stream, std::move(accesses), [=](const auto&) {
+  gpu_double::run_on(item.stream, item.accesses, [=](const auto&) {
     if (broken) {
       comm->state = ncclRemoteError;
       while (!comm->aborted) std::this_thread::yield();
-    } else if (item.work) {
-      item.work(operation);
     } else {
-      exchange(comm, operation, item.sends, item.receives);
+      item.work(operation);
     }
     --comm->running;
   });
@@ -251,18 +238,11 @@ void launch(const Queued& item) {
 
 ncclResult_t add(ncclComm* comm, Kind kind, CUstream_st* stream, std::vector<gpu_double::Access> accesses,
                  std::function<void(std::uint64_t)> work) {
-  queued.push_back({comm, kind, stream, std::move(accesses), std::move(work), {}, {}});
+  queued.push_back({comm, kind, stream, std::move(accesses), std::move(work)});
   if (groups > 0) return ncclSuccess;
   launch(queued.back());
   queued.clear();
   return ncclInProgress;
-}
-
-Queued& messages_of(ncclComm* comm, CUstream_st* stream) {
-  for (auto& item : queued)
-    if (!item.work) return item;
-  queued.push_back({comm, Kind::messages, stream, {}, nullptr, {}, {}});
-  return queued.back();
 }
 
 }  // namespace
@@ -409,20 +389,8 @@ ncclResult_t ncclAllReduce(const void* in, void* out, std::size_t count, ncclDat
   return add(comm, Kind::all_reduce, stream, {{in, bytes, false}, {out, bytes, true}},
              [=](std::uint64_t operation) {
                reduce_for(
-                   comm, operation, [=](int) { return bytes_at(in); }, everyone(comm), bytes_at(out), count,
-                   dtype_of(type), op_of(op));
-             });
-}
-
-ncclResult_t ncclReduce(const void* in, void* out, std::size_t count, ncclDataType_t type, ncclRedOp_t op,
-                        int root, ncclComm_t comm, cudaStream_t stream) {
-  FAIL_IF_ASKED("ncclReduce");
-  const auto bytes = count * size_of(dtype_of(type));
-  return add(comm, Kind::reduce, stream, {{in, bytes, false}, {out, comm->rank == root ? bytes : 0, true}},
-             [=](std::uint64_t operation) {
-               reduce_for(
-                   comm, operation, [=](int) { return bytes_at(in); }, {root}, bytes_at(out), count,
-                   dtype_of(type), op_of(op));
+                   comm, operation, [=](int) { return bytes_at(in); }, bytes_at(out), count, dtype_of(type),
+                   op_of(op));
              });
 }
 
@@ -445,7 +413,7 @@ ncclResult_t ncclReduceScatter(const void* in, void* out, std::size_t count, ncc
                const auto* const own = factor ? multiplied.data() : bytes_at(in);
                reduce_for(
                    comm, operation, [=](int r) { return own + static_cast<std::size_t>(r) * bytes; },
-                   everyone(comm), bytes_at(out), count, dtype_of(type), op_of(op));
+                   bytes_at(out), count, dtype_of(type), op_of(op));
              });
 }
 
@@ -484,22 +452,6 @@ ncclResult_t ncclAllGather(const void* in, void* out, std::size_t count, ncclDat
                }
                exchange(comm, operation, to, from);
              });
-}
-
-ncclResult_t ncclSend(const void* data, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
-                      cudaStream_t stream) {
-  FAIL_IF_ASKED("ncclSend");
-  if (groups == 0) return ncclInvalidUsage;  // the double only sends in groups
-  messages_of(comm, stream).sends.push_back({peer, bytes_at(data), count * size_of(dtype_of(type))});
-  return ncclSuccess;
-}
-
-ncclResult_t ncclRecv(void* data, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
-                      cudaStream_t stream) {
-  FAIL_IF_ASKED("ncclRecv");
-  if (groups == 0) return ncclInvalidUsage;
-  messages_of(comm, stream).receives.push_back({peer, bytes_at(data), count * size_of(dtype_of(type))});
-  return ncclSuccess;
 }
 
 }  // extern "C"

@@ -62,7 +62,7 @@ std::size_t bytes_of(std::span<const DeviceReduction> reductions);
 // Like the functions of Communicator with these names, but on device memory. A call is complete when the
 // stream has reached it. A reduction in a 16-bit type may round after each addition. What other ranks read or
 // write must be in memory of allocate(), at the same place on each rank: the data of reductions and
-// broadcast, the output of all_gather, and the inputs of reduce_scatter and all_to_all.
+// the output of all_gather.
 // Throws: UserError if the element type does not have the operation; as check() if the
 // communicator was aborted.
 class DeviceCommunicator {
@@ -90,14 +90,6 @@ class DeviceCommunicator {
   }
   virtual void all_gather(std::string_view name, const void* in, void* out,
                           std::span<const std::size_t> bytes_by_rank, CUstream_st* stream) = 0;
-  virtual void broadcast(std::string_view name, void* data, std::size_t bytes, int root,
-                         CUstream_st* stream) = 0;
-  virtual void reduce_scatter(std::string_view name, const void* in, void* out,
-                              std::span<const std::size_t> count_by_rank, DType dtype, ReduceOp op,
-                              CUstream_st* stream) = 0;
-  // `in` and `out` must not overlap.
-  virtual void all_to_all(std::string_view name, const void* in, std::span<const std::size_t> send_bytes,
-                          void* out, std::span<const std::size_t> receive_bytes, CUstream_st* stream) = 0;
   // Zeroed device memory. It may outlive the communicator.
   // Collective: every rank must call this with the same size.
   virtual Buffer allocate(std::size_t bytes) = 0;

@@ -46,7 +46,6 @@ GpuKernels::GpuKernels(std::shared_ptr<const GpuRuntime> runtime) : runtime_(std
     kernel = found;
   };
   find(copy_, "farandole_copy");
-  find(copy_from_peers_, "farandole_copy_from_peers");
   find(scan_, "farandole_scan_nonfinite");
   find(reduce_, "farandole_reduce_peers");
   load();
@@ -58,8 +57,6 @@ void GpuKernels::load() const {
   const GpuStream stream(runtime_);
   const BatchedCopy nothing{};
   launch(copy_, 1, &nothing, stream.handle());
-  const PeerCopy no_pieces{};
-  launch(copy_from_peers_, 1, &no_pieces, stream.handle());
   const NonfiniteScan no_elements{};
   launch(scan_, 1, &no_elements, stream.handle());
   const PeerReduction no_inputs{};
@@ -86,11 +83,6 @@ std::uint64_t GpuKernels::number_parts(std::span<CopyPiece> pieces) {
 
 void GpuKernels::copy(const BatchedCopy& table, std::uint64_t parts, CUstream_st* stream) const {
   if (parts > 0) launch(copy_, parts, &table, stream);
-}
-
-void GpuKernels::copy(PeerCopy pieces, CUstream_st* stream) const {
-  const auto parts = number_parts({pieces.pieces, pieces.count});
-  if (parts > 0) launch(copy_from_peers_, parts, &pieces, stream);
 }
 
 void GpuKernels::find_nonfinite(const void* data, std::size_t count, DType dtype, std::uint64_t* first,

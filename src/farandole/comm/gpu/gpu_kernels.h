@@ -26,8 +26,6 @@ class GpuKernels {
   static std::uint64_t number_parts(std::span<CopyPiece> pieces);
   // Copies the pieces of a table that is in memory of the device. Does nothing without parts.
   void copy(const BatchedCopy& table, std::uint64_t parts, CUstream_st* stream) const;
-  // Sets the pieces' first parts and copies them.
-  void copy(PeerCopy pieces, CUstream_st* stream) const;
   // Lowers *first to the number of the first element that is not finite, and sets *found to 1 if
   // there is one. Both are in memory of the device. `data` is aligned to 16 bytes; its first element
   // has the number `offset`.
@@ -41,7 +39,7 @@ class GpuKernels {
   void launch(const void* kernel, std::uint64_t blocks, const void* argument, CUstream_st* stream) const;
 
   const std::shared_ptr<const GpuRuntime> runtime_;
-  const void *copy_ = nullptr, *copy_from_peers_ = nullptr, *scan_ = nullptr, *reduce_ = nullptr;
+  const void *copy_ = nullptr, *scan_ = nullptr, *reduce_ = nullptr;
 };
 
 }  // namespace farandole

@@ -108,33 +108,6 @@ FARANDOLE_DEVICE inline void copy_part(const BatchedCopy& copy, std::uint64_t pa
     copy_vectors<std::byte>(from, to, vectors, thread, threads);
 }
 
-// Copies pieces of which only other ranks know where they begin: piece k begins *offsets[k] bytes behind
-// pieces[k].from, where `room` bytes are. The offsets are known when the threads run. One that is too large
-// is no other rank's, because that rank was lost; then the piece is left out.
-struct PeerCopy {
-  CopyPiece pieces[most_peers];
-  const std::uint64_t* offsets[most_peers];
-  std::uint64_t count;
-  std::uint64_t room;
-};
-
-FARANDOLE_DEVICE inline bool is_inside(const PeerCopy& copy, const CopyPiece& piece, std::uint64_t offset) {
-  return offset <= copy.room && piece.bytes <= copy.room - offset;
-}
-
-FARANDOLE_DEVICE inline void copy_peer_part(const PeerCopy& copy, std::uint64_t part, std::uint32_t thread,
-                                            std::uint32_t threads) {
-  if (copy.count == 0) return;
-  const CopyPiece& found = piece_of({copy.pieces, copy.count}, part);
-  CopyPiece piece = found;
-  // Another rank has written it into memory of the host, so it must not come from a cache.
-  const std::uint64_t offset =
-      *static_cast<const volatile std::uint64_t*>(copy.offsets[&found - copy.pieces]);
-  if (!is_inside(copy, piece, offset)) return;
-  piece.from += offset;
-  copy_part({&piece, 1}, part, thread, threads);
-}
-
 // Finds the first NaN or infinity of a vector.
 
 // A number is not finite if and only if all bits of its exponent are ones.

@@ -7,10 +7,6 @@ extern "C" __global__ void farandole_copy(BatchedCopy copy) {
   copy_part(copy, blockIdx.x, threadIdx.x, blockDim.x);
 }
 
-extern "C" __global__ void farandole_copy_from_peers(PeerCopy copy) {
-  copy_peer_part(copy, blockIdx.x, threadIdx.x, blockDim.x);
-}
-
 extern "C" __global__ void farandole_scan_nonfinite(NonfiniteScan scan) {
   const auto lower = [](std::uint64_t* at, std::uint64_t value) {
     atomicMin(reinterpret_cast<unsigned long long*>(at), static_cast<unsigned long long>(value));

@@ -130,65 +130,6 @@ void IpcCommunicator::all_gather(std::string_view name, const void* in, void* ou
   });
 }
 
-void IpcCommunicator::broadcast(std::string_view name, void* data, std::size_t bytes, int root,
-                                CUstream_st* stream) {
-  const auto places = blocks_->find(name, data, bytes);
-  queue("broadcast", name, bytes, stream, [&] {
-    meeting_->gather_at(root, stream);
-    for (auto* const place : places)
-      if (rank == root && place != data && bytes > 0) runtime_->copy(place, data, bytes, stream);
-    meeting_->follow(root, stream);
-  });
-}
-
-void IpcCommunicator::reduce_scatter(std::string_view name, const void* in, void* out,
-                                     std::span<const std::size_t> count_by_rank, DType dtype, ReduceOp op,
-                                     CUstream_st* stream) {
-  check_reduction(op, dtype);
-  const auto total = sum(count_by_rank) * size_of(dtype);
-  const auto places = blocks_->find(name, in, total);
-  PeerReduction job{};
-  job.input_count = static_cast<std::uint32_t>(size);
-  job.output_count = 1;
-  for (std::size_t r = 0; r < places.size(); ++r)
-    job.inputs[r] = places[r] + sum_before(count_by_rank, own()) * size_of(dtype);
-  job.outputs[0] = static_cast<std::byte*>(out);
-  job.count = count_by_rank[own()];
-  job.dtype = dtype;
-  job.op = op;
-  job.factor = 1;
-  queue("reduce_scatter", name, total, stream, [&] {
-    meeting_->meet(stream);
-    kernels_.reduce(job, stream);
-    meeting_->meet(stream);
-  });
-}
-
-// A rank knows where its data for another one begin, but the other one reads them. Therefore the streams
-// tell each other.
-void IpcCommunicator::all_to_all(std::string_view name, const void* in,
-                                 std::span<const std::size_t> send_bytes, void* out,
-                                 std::span<const std::size_t> receive_bytes, CUstream_st* stream) {
-  const auto total = sum(send_bytes);
-  std::vector<std::uint64_t> offsets;
-  PeerCopy job{};
-  const auto places = blocks_->find(name, in, total, &job.room);
-  for (std::size_t i = 0; i < places.size(); ++i) {
-    const auto r = (own() + i) % places.size();
-    job.pieces[i] = {places[r], static_cast<std::byte*>(out) + sum_before(receive_bytes, r), receive_bytes[r],
-                     0};
-    job.offsets[i] = meeting_->told(static_cast<int>(r));
-    offsets.push_back(sum_before(send_bytes, i));
-  }
-  job.count = places.size();
-  queue("all_to_all", name, total, stream, [&] {
-    meeting_->tell(offsets, stream);
-    meeting_->meet(stream);
-    kernels_.copy(job, stream);
-    meeting_->meet(stream);
-  });
-}
-
 Buffer IpcCommunicator::allocate(std::size_t bytes) {
   flights_->check();
   return blocks_->allocate(bytes);

@@ -38,13 +38,6 @@ class IpcCommunicator final : public DeviceCommunicator {
               CUstream_st* stream) override;
   void all_gather(std::string_view name, const void* in, void* out,
                   std::span<const std::size_t> bytes_by_rank, CUstream_st* stream) override;
-  void broadcast(std::string_view name, void* data, std::size_t bytes, int root,
-                 CUstream_st* stream) override;
-  void reduce_scatter(std::string_view name, const void* in, void* out,
-                      std::span<const std::size_t> count_by_rank, DType dtype, ReduceOp op,
-                      CUstream_st* stream) override;
-  void all_to_all(std::string_view name, const void* in, std::span<const std::size_t> send_bytes, void* out,
-                  std::span<const std::size_t> receive_bytes, CUstream_st* stream) override;
   Buffer allocate(std::size_t bytes) override;
   void check() override { flights_->check(); }
   void await(const GpuEvent& event) override { flights_->await(event); }

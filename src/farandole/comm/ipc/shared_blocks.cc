@@ -109,15 +109,13 @@ SharedBlocks::Block SharedBlocks::make(std::size_t bytes) {
   return block;
 }
 
-SharedBlocks::Places SharedBlocks::find(std::string_view name, const void* data, std::size_t bytes,
-                                        std::size_t* room) {
+SharedBlocks::Places SharedBlocks::find(std::string_view name, const void* data, std::size_t bytes) {
   const auto* const at = static_cast<const std::byte*>(data);
   for (const auto& block : blocks_) {
     const auto offset = at - block->places[rank_];
     if (offset < 0 || static_cast<std::size_t>(offset) + bytes > block->bytes) continue;
     auto places = block->places;
     for (auto& place : places) place += offset;
-    if (room != nullptr) *room = block->bytes - static_cast<std::size_t>(offset);
     return places;
   }
   throw UserError(fmt::format("the memory of '{}' must come from allocate()", name));

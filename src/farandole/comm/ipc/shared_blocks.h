@@ -32,9 +32,8 @@ class SharedBlocks : public std::enable_shared_from_this<SharedBlocks> {
   // Throws: UserError on all ranks if their sizes differ; Error on all ranks if CUDA fails on one of them.
   // Collective: every rank of `bootstrap` must call this in the same order.
   Buffer allocate(std::size_t bytes);
-  // `room` becomes the number of bytes from `data` to the end of its block.
   // Throws: UserError if [data, data + bytes) is not in memory of allocate().
-  Places find(std::string_view name, const void* data, std::size_t bytes, std::size_t* room = nullptr);
+  Places find(std::string_view name, const void* data, std::size_t bytes);
   // Ends the use of the other ranks' memory.
   void close_others();
   // Lets the destructor leave this rank's memory to the end of the process, because another rank may

@@ -10,7 +10,6 @@ namespace farandole {
 namespace {
 
 constexpr std::size_t line_bytes = 64;
-constexpr std::size_t message_at = 8;  // in the line of a counter
 constexpr std::size_t row_bytes = 4096;
 constexpr std::size_t rows_bytes = std::size_t{2} << 20;
 constexpr int most_rows = row_bytes / line_bytes - 1;  // the first line has the token of the arena
@@ -80,49 +79,16 @@ void StreamMeeting::check(int result, const char* call) const {
   runtime_->functions().check(static_cast<cudaError_t>(result), call);
 }
 
-void StreamMeeting::announce_to(int rank, CUstream_st* stream) {
-  if (rank == rank_) return;
-  check(driver_->write(stream, on_device(rank, rank_), meetings_, CU_STREAM_WRITE_VALUE_DEFAULT),
-        "cuStreamWriteValue32");
-}
-
-void StreamMeeting::wait_for(int rank, CUstream_st* stream) {
-  if (rank == rank_) return;
-  check(driver_->wait(stream, on_device(rank_, rank), meetings_, CU_STREAM_WAIT_VALUE_GEQ),
-        "cuStreamWaitValue32");
-}
-
 void StreamMeeting::meet(CUstream_st* stream) {
   ++meetings_;
-  for (int r = 0; r < size_; ++r) announce_to(r, stream);
-  for (int r = 0; r < size_; ++r) wait_for(r, stream);
-}
-
-void StreamMeeting::gather_at(int rank, CUstream_st* stream) {
-  ++meetings_;
-  if (rank != rank_) return announce_to(rank, stream);
-  for (int r = 0; r < size_; ++r) wait_for(r, stream);
-}
-
-void StreamMeeting::follow(int rank, CUstream_st* stream) {
-  ++meetings_;
-  if (rank != rank_) return wait_for(rank, stream);
-  for (int r = 0; r < size_; ++r) announce_to(r, stream);
-}
-
-void StreamMeeting::tell(std::span<const std::uint64_t> values, CUstream_st* stream) {
-  for (int r = 0; r < size_; ++r) {
-    const auto value = values[static_cast<std::size_t>(r)], at = on_device(r, rank_) + message_at;
-    check(driver_->write(stream, at, static_cast<std::uint32_t>(value), CU_STREAM_WRITE_VALUE_DEFAULT),
-          "cuStreamWriteValue32");
-    check(driver_->write(stream, at + 4, static_cast<std::uint32_t>(value >> 32),
-                         CU_STREAM_WRITE_VALUE_DEFAULT),
-          "cuStreamWriteValue32");
-  }
-}
-
-const std::uint64_t* StreamMeeting::told(int by_rank) const {
-  return reinterpret_cast<const std::uint64_t*>(on_device(rank_, by_rank) + message_at);
+  for (int r = 0; r < size_; ++r)
+    if (r != rank_)
+      check(driver_->write(stream, on_device(r, rank_), meetings_, CU_STREAM_WRITE_VALUE_DEFAULT),
+            "cuStreamWriteValue32");
+  for (int r = 0; r < size_; ++r)
+    if (r != rank_)
+      check(driver_->wait(stream, on_device(rank_, r), meetings_, CU_STREAM_WAIT_VALUE_GEQ),
+            "cuStreamWaitValue32");
 }
 
 void StreamMeeting::abort() {

@@ -13,7 +13,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <span>
 #include <vector>
 
 #include "farandole/comm/communicator.h"
@@ -34,13 +33,6 @@ class StreamMeeting {
   // Queues a meeting: work that is queued on the stream from now on runs after the work that the other ranks
   // have queued before the same meeting.
   void meet(CUstream_st* stream);
-  // The same, but only `rank` waits for the others, or only the others wait for `rank`.
-  void gather_at(int rank, CUstream_st* stream);
-  void follow(int rank, CUstream_st* stream);
-  // Queues a message to each rank, this one included: values[r] is for rank r. It can be read at told() by
-  // what runs after the next meeting and before the one after that.
-  void tell(std::span<const std::uint64_t> values, CUstream_st* stream);
-  const std::uint64_t* told(int by_rank) const;  // as devices address it
   // All meetings that were queued end now. Only the stream of a lost rank could still keep them from it, if
   // it comes to a meeting afterwards; therefore call this again and again.
   void abort();
@@ -53,8 +45,6 @@ class StreamMeeting {
   std::uint32_t* counter(int row, int of) const;
   std::uint64_t on_device(int row, int of) const;
   void check(int result, const char* call) const;
-  void announce_to(int rank, CUstream_st* stream);
-  void wait_for(int rank, CUstream_st* stream);
 
   const int rank_, size_;
   const std::shared_ptr<const GpuRuntime> runtime_;

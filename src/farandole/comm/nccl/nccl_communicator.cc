@@ -100,12 +100,9 @@ std::string load(NcclFunctions& functions) {
   library.find(functions.all_reduce, "ncclAllReduce");
   library.find(functions.red_op_create_pre_mul_sum, "ncclRedOpCreatePreMulSum");
   library.find(functions.red_op_destroy, "ncclRedOpDestroy");
-  library.find(functions.reduce, "ncclReduce");
   library.find(functions.broadcast, "ncclBroadcast");
   library.find(functions.all_gather, "ncclAllGather");
   library.find(functions.reduce_scatter, "ncclReduceScatter");
-  library.find(functions.send, "ncclSend");
-  library.find(functions.recv, "ncclRecv");
   return library.why_not();
 }
 
@@ -280,57 +277,6 @@ void NcclCommunicator::all_gather(std::string_view name, const void* in, void* o
       part += bytes;
     }
     end_group(result, "ncclBroadcast", name);
-  });
-}
-
-void NcclCommunicator::broadcast(std::string_view name, void* data, std::size_t bytes, int root,
-                                 CUstream_st* stream) {
-  queue("broadcast", name, bytes, stream, [&](const NcclFunctions& nccl, ncclComm_t comm) {
-    settle(nccl.broadcast(data, data, bytes, ncclUint8, root, comm, stream), "ncclBroadcast", name);
-  });
-}
-
-void NcclCommunicator::reduce_scatter(std::string_view name, const void* in, void* out,
-                                      std::span<const std::size_t> count_by_rank, DType dtype, ReduceOp op,
-                                      CUstream_st* stream) {
-  check_reduction(op, dtype);
-  const auto type = nccl_type(dtype);
-  const auto total = sum(count_by_rank) * size_of(dtype);
-  queue("reduce_scatter", name, total, stream, [&](const NcclFunctions& nccl, ncclComm_t comm) {
-    if (all_equal(count_by_rank))
-      return settle(nccl.reduce_scatter(in, out, count_by_rank.front(), type, nccl_op(op), comm, stream),
-                    "ncclReduceScatter", name);
-    settle(nccl.group_start(), "ncclGroupStart", name);
-    auto result = ncclSuccess;
-    const auto* part = static_cast<const std::byte*>(in);
-    for (int r = 0; r < size; ++r) {
-      const auto count = count_by_rank[static_cast<std::size_t>(r)];
-      const auto code = nccl.reduce(part, out, count, type, nccl_op(op), r, comm, stream);
-      if (result == ncclSuccess) result = code;
-      part += count * size_of(dtype);
-    }
-    end_group(result, "ncclReduce", name);
-  });
-}
-
-void NcclCommunicator::all_to_all(std::string_view name, const void* in,
-                                  std::span<const std::size_t> send_bytes, void* out,
-                                  std::span<const std::size_t> receive_bytes, CUstream_st* stream) {
-  queue("all_to_all", name, sum(send_bytes), stream, [&](const NcclFunctions& nccl, ncclComm_t comm) {
-    settle(nccl.group_start(), "ncclGroupStart", name);
-    auto result = ncclSuccess;
-    const auto* from = static_cast<const std::byte*>(in);
-    auto* to = static_cast<std::byte*>(out);
-    for (int r = 0; r < size; ++r) {
-      const auto sent = send_bytes[static_cast<std::size_t>(r)],
-                 received = receive_bytes[static_cast<std::size_t>(r)];
-      for (const auto code : {nccl.send(from, sent, ncclUint8, r, comm, stream),
-                              nccl.recv(to, received, ncclUint8, r, comm, stream)})
-        if (result == ncclSuccess) result = code;
-      from += sent;
-      to += received;
-    }
-    end_group(result, "ncclSend", name);
   });
 }
 

@@ -27,12 +27,9 @@ struct NcclFunctions {
   decltype(&ncclAllReduce) all_reduce;
   decltype(&ncclRedOpCreatePreMulSum) red_op_create_pre_mul_sum;
   decltype(&ncclRedOpDestroy) red_op_destroy;
-  decltype(&ncclReduce) reduce;
   decltype(&ncclBroadcast) broadcast;
   decltype(&ncclAllGather) all_gather;
   decltype(&ncclReduceScatter) reduce_scatter;
-  decltype(&ncclSend) send;
-  decltype(&ncclRecv) recv;
 };
 
 // Loads libnccl.so.2, or the file that the environment variable FARANDOLE_NCCL_LIBRARY names. Returns why it

@@ -174,15 +174,11 @@ TEST(ActivityReader, KernelsOfNcclCarryTheBucketThatLaunchedThem) {
 TEST(ActivityReader, KernelsOfRanksThatShareAGpuCarryTheCollectiveThatLaunchedThem) {
   Recording recording;
   recording.collectives.add("bucket 0", 1'100, 1'200);
-  recording.collectives.add("rows", 1'210, 1'300);
   recording.read(call(1, 1'150));
-  recording.read(call(2, 1'250));
   recording.read(kernel(1, 2'000, "farandole_reduce_peers", 9));
-  recording.read(kernel(2, 2'020, "farandole_copy_from_peers", 9));
   EXPECT_THAT(
       recording.events(),
-      UnorderedElementsAre("GPU 0 stream 9|gpu_kernel|farandole_reduce_peers(bucket 0)|1 forward|2000|2010",
-                           "GPU 0 stream 9|gpu_kernel|farandole_copy_from_peers(rows)|1 forward|2020|2030"));
+      UnorderedElementsAre("GPU 0 stream 9|gpu_kernel|farandole_reduce_peers(bucket 0)|1 forward|2000|2010"));
 }
 
 TEST(ActivityReader, RangesOfNvtx) {

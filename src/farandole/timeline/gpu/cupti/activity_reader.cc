@@ -56,9 +56,8 @@ NameId ActivityReader::name(std::string_view text) {
   if (!fresh) return found->second;
   const auto name = readable(found->first.c_str());
   found->second = timeline_.intern(name);
-  // The latter two are those of ranks that share a GPU.
-  if ((name.starts_with("nccl") || name == "farandole_reduce_peers" || name == "farandole_copy_from_peers") &&
-      name.find('(') == std::string::npos)
+  // The latter is that of ranks that share a GPU.
+  if ((name.starts_with("nccl") || name == "farandole_reduce_peers") && name.find('(') == std::string::npos)
     kernels_of_collectives_[found->second.value] = name;
   return found->second;
 }
