@@ -1,5 +1,5 @@
-/* Farandole for programs in C, Fortran and Python: ranks, groups, collectives, the recorder and checkpoints
- * as plain functions. It needs neither LibTorch nor CUDA.
+/* Farandole for programs in C, Fortran and Python: ranks, groups, collectives and the recorder as plain
+ * functions. It needs neither LibTorch nor CUDA.
  *
  * Result: int functions return an exit code of farandole/base/error.h, and 0 if all went well, unless another
  * result is described; fdl_error() then says what, where and what to do.
@@ -180,19 +180,6 @@ int fdl_reducer_present(void* reducer, int tensor); /* 1 if any rank had the gra
 /* Between steps: buckets in the order in which gradients were ready in the first step. If *changed, all memory is
  * new, and what it contained is lost. Collective. */
 int fdl_reducer_replan(void* reducer, int* changed);
-
-/* --- Files ---------------------------------------------------------------------------------------------- */
-
-/* A checkpoint of arrays, as docs/file-formats.md describes it. Only one rank writes a file. */
-int fdl_checkpoint_create(int64_t step, int64_t epoch, void** checkpoint);
-/* `path` as "/model/fc1.weight". The data are copied. */
-int fdl_checkpoint_add(void* checkpoint, const char* path, int dtype, int dimensions, const int64_t* shape,
-                       const void* data);
-int fdl_checkpoint_write(void* checkpoint, const char* file); /* atomically */
-int fdl_checkpoint_open(const char* file, void** checkpoint); /* verifies it */
-/* The bytes of an array; NULL if there is none. They live until fdl_checkpoint_free(). */
-const void* fdl_checkpoint_array(void* checkpoint, const char* path, int* dtype, size_t* bytes);
-void fdl_checkpoint_free(void* checkpoint);
 
 #ifdef __cplusplus
 }

@@ -1,5 +1,4 @@
 // Every function of farandole/capi.h, on each rank, from C. Prints "done" on rank 0; ends the job with a line if one is wrong.
-//   functions FILE    FILE: a checkpoint that rank 0 writes
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -99,7 +98,6 @@ static void refuse_mistakes(void* group) {
   EXPECT(fdl_group(ranks, 2, &none) == 64);
   EXPECT(fdl_wait(123456789, 0, NULL) == 64);
   EXPECT(fdl_log(0, 0, "no JSON") == 64 && fdl_log(0, 0, "{\"a\": \"text\"}") == 64 && fdl_run_facts("[]") == 64);
-  EXPECT(fdl_checkpoint_open("nowhere.h5", &none) == 64);
 }
 
 static void record(void) {
@@ -131,27 +129,7 @@ static void record(void) {
   EXPECT(fdl_log(3, 1, "{\"loss\": 0.5}") == 0);
 }
 
-static void save(const char* file) {
-  const int64_t shape[] = {2, 3};
-  const double values[] = {1, 2, 3, 4, 5, 6};
-  void *checkpoint = NULL, *read = NULL;
-  int dtype = -1;
-  size_t bytes = 0;
-  EXPECT(fdl_checkpoint_create(7, 1, &checkpoint) == 0);
-  EXPECT(fdl_checkpoint_add(checkpoint, "/model/w", FDL_FLOAT64, 2, shape, values) == 0);
-  EXPECT(fdl_checkpoint_add(checkpoint, "/model/w", FDL_FLOAT64, 2, shape, values) == 64);
-  EXPECT(fdl_checkpoint_add(checkpoint, "model/w", FDL_FLOAT64, 2, shape, values) == 64);
-  EXPECT(fdl_checkpoint_write(checkpoint, file) == 0);
-  EXPECT(fdl_checkpoint_open(file, &read) == 0);
-  const void* array = fdl_checkpoint_array(read, "/model/w", &dtype, &bytes);
-  EXPECT(array && dtype == FDL_FLOAT64 && bytes == sizeof values && memcmp(array, values, bytes) == 0);
-  EXPECT(fdl_checkpoint_array(read, "/model/v", NULL, NULL) == NULL);
-  fdl_checkpoint_free(read);
-  fdl_checkpoint_free(checkpoint);
-}
-
-int main(int argc, char** argv) {
-  (void)argc;
+int main(void) {
   float before = 1;
   EXPECT(fdl_abi() == FDL_ABI && strchr(fdl_version(), '.') && !fdl_is_running());
   EXPECT(fdl_agree(1, NULL) == 64 && fdl_next_done(0, NULL) == -1);
@@ -205,7 +183,6 @@ int main(int argc, char** argv) {
   EXPECT(fdl_stop_requested() == 0);
   if (rank == 0) kill(getpid(), SIGTERM);
   EXPECT(fdl_agree(fdl_stop_requested(), &any) == 0 && any == 1);
-  if (rank == 0) save(argv[1]);
 
   // A forked child is no rank.
   const pid_t child = fork();

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The functions of farandole/capi.h from a program in C, on three ranks; and what is recorded is what was called.
 source "$(dirname "$0")/../trainer/common.sh"
-timeout 120 "$bin/farandole" run -n 3 --run-dir run -- "$bin/capi_functions" "$work/saved.h5" >out 2>err && grep -qx done out || fail "the functions"
+timeout 120 "$bin/farandole" run -n 3 --run-dir run -- "$bin/capi_functions" >out 2>err && grep -qx done out || fail "the functions"
 timeout 120 "$bin/farandole" run -n 2 --run-dir foreign -- "$bin/capi_foreign_mpi" >out 2>err && [[ ! -s err ]] || fail "a program that ends MPI first"
 "$bin/farandole" timeline merge foreign >out 2>err || fail "the records of a program that ends MPI first"
 "$bin/farandole" timeline merge run >out 2>err || fail "the records cannot be merged"

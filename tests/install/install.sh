@@ -88,9 +88,8 @@ read -ra flags < <(pkg-config --libs farandole-c)
 command -v gfortran >/dev/null && { gfortran -J "$work" "$share/examples/reduce.f90" "${flags[@]}" -o examples/reduce_fortran >out 2>err || fail "Fortran"; }
 for program in examples/reduce*; do
   [[ -x $program && -f $program ]] || continue
-  rm -rf reduce.h5 runs/reduce
+  rm -rf runs/reduce
   timeout 300 "$prefix/bin/farandole" run -n 3 --run-dir runs/reduce -- "$program" >out 2>err && grep -q '^the mean over 3 ranks is 20' out || fail "$program"
-  "$prefix/bin/farandole" checkpoint verify reduce.h5 >out 2>err || fail "the file of $program"
   "$prefix/bin/farandole" analyze runs/reduce --format json >out 2>err || fail "the analysis of $program"
   /usr/bin/python3 -c 'import json; run, = json.load(open("out"))["runs"]; assert run["steps"] + run["warmup_steps"] == 20, run' 2>err || fail "the steps of $program"
 done

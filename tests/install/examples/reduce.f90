@@ -69,33 +69,11 @@ program reduce
       import
       integer(c_int64_t), value :: step
     end subroutine
-    integer(c_int) function fdl_checkpoint_create(step, epoch, checkpoint) bind(c)
-      import
-      integer(c_int64_t), value :: step, epoch
-      type(c_ptr) :: checkpoint
-    end function
-    integer(c_int) function fdl_checkpoint_add(checkpoint, path, dtype, dimensions, shape, values) bind(c)
-      import
-      type(c_ptr), value :: checkpoint
-      character(kind=c_char) :: path(*)
-      integer(c_int), value :: dtype, dimensions
-      integer(c_int64_t) :: shape(*)
-      real(c_float) :: values(*)
-    end function
-    integer(c_int) function fdl_checkpoint_write(checkpoint, file) bind(c)
-      import
-      type(c_ptr), value :: checkpoint
-      character(kind=c_char) :: file(*)
-    end function
-    subroutine fdl_checkpoint_free(checkpoint) bind(c)
-      import
-      type(c_ptr), value :: checkpoint
-    end subroutine
   end interface
 
   integer, parameter :: steps = 20, n = 65536
   real(c_float) :: values(n)
-  type(c_ptr) :: ranks, checkpoint
+  type(c_ptr) :: ranks
   integer(c_int) :: compute, step_name
   integer(c_int64_t) :: step, start
 
@@ -113,10 +91,6 @@ program reduce
     call fdl_span(step_category, step_name, start, fdl_now())
   end do
   if (fdl_rank() == 0) then
-    call check(fdl_checkpoint_create(int(steps, c_int64_t), 1_c_int64_t, checkpoint))
-    call check(fdl_checkpoint_add(checkpoint, "/values/mean" // c_null_char, float32, 1_c_int, [int(n, c_int64_t)], values))
-    call check(fdl_checkpoint_write(checkpoint, "reduce.h5" // c_null_char))
-    call fdl_checkpoint_free(checkpoint)
     print "(a, i0, a, f0.1)", "the mean over ", fdl_size(), " ranks is ", values(1)
   end if
   call fdl_group_free(ranks)

@@ -56,12 +56,6 @@ _WAITING = {
     "fdl_reducer_free": [c_void_p],
     "fdl_reducer_finish": [c_void_p],
     "fdl_reducer_replan": [c_void_p, _INT],
-    "fdl_checkpoint_create": [c_int64, c_int64, _HANDLE],
-    "fdl_checkpoint_add": [c_void_p, c_char_p, c_int, c_int, _SHAPE, c_void_p],
-    "fdl_checkpoint_write": [c_void_p, c_char_p],
-    "fdl_checkpoint_open": [c_char_p, _HANDLE],
-    "fdl_checkpoint_array": [c_void_p, c_char_p, _INT, _SIZES],
-    "fdl_checkpoint_free": [c_void_p],
 }
 _QUICK = {
     "fdl_abi": [],
@@ -106,10 +100,9 @@ _RESULTS = {
     "fdl_enter": c_int64,
     "fdl_next_done": c_int64,
     "fdl_reducer_data": c_void_p,
-    "fdl_checkpoint_array": c_void_p,
 }
 _NOTHING = ("fdl_abort fdl_begin fdl_end fdl_span fdl_set_step fdl_count_step fdl_instant fdl_counter fdl_fact "
-            "fdl_observe_end fdl_leave fdl_group_free fdl_reducer_free fdl_checkpoint_free").split()
+            "fdl_observe_end fdl_leave fdl_group_free fdl_reducer_free").split()
 
 
 class _Functions:
