@@ -31,15 +31,22 @@ struct Options {
   farandole::AnalysisOptions analysis;
 };
 
-// Earlier versions wrote tables as CSV.
-void refuse_csv(const std::vector<std::string>& words) {
-  for (std::size_t i = 0; i < words.size(); ++i)
+// Earlier versions wrote tables as CSV and predicted runs.
+void refuse_what_is_gone(const std::vector<std::string>& words) {
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (const auto option = words[i].substr(0, words[i].find('='));
+        option == "--what-if" || option == "--validate")
+      throw farandole::UserError(
+          option +
+          " is gone; the findings of farandole analyze RUN say how much a change gains at most, and "
+          "farandole analyze RUN --against OLD says what it gained");
     if (words[i] == "--table" || words[i].starts_with("--table=") || words[i] == "--format=csv" ||
         (words[i] == "csv" && i > 0 && words[i - 1] == "--format") ||
         (words[i].ends_with(".csv") && i > 0 && (words[i - 1] == "-o" || words[i - 1] == "--output")))
       throw farandole::UserError(
           "CSV is no longer written; use --format json and make tables of it with pandas or jq, as "
           "docs/analyzing.md shows");
+  }
 }
 
 // The format that the suffix of a file names; "" for other suffixes.
@@ -65,7 +72,7 @@ void choose_format(Options& options) {
 
 // Returns false after --help.
 bool parse(int argc, char** argv, Options& options) {
-  refuse_csv({argv + 1, argv + argc});
+  refuse_what_is_gone({argv + 1, argv + argc});
   namespace po = boost::program_options;
   farandole::OptionParser parser;
   parser.usage =
@@ -77,8 +84,7 @@ bool parse(int argc, char** argv, Options& options) {
       "Examples:\n"
       "  $ farandole analyze RUN\n"
       "  $ farandole analyze RUN -o report.html\n"
-      "  $ farandole analyze RUN RUN2 --against OLD OLD2\n"
-      "  $ farandole analyze RUN --what-if bandwidth=2x,bucket-mb=4\n";
+      "  $ farandole analyze RUN RUN2 --against OLD OLD2\n";
   parser.visible.add_options()(
       "format", po::value(&options.format),
       "text, json or html. html is one file that needs no network. Without this option, the suffix of the output "
@@ -91,14 +97,7 @@ bool parse(int argc, char** argv, Options& options) {
       "fail-on", po::value(&options.analysis.fail_on),
       "end with exit code 1 if one of these conditions holds or cannot be checked, for example "
       "throughput<-5%,overlap<0.5. With % the change against the other run is checked, otherwise the value "
-      "itself")("run", po::value(&options.runs), "run directory or trace (positional argument)")(
-      "what-if", po::value(&options.analysis.what_if),
-      "predict the run under changed conditions, separated by commas: bucket-mb=4, bandwidth=2x, ranks=8, "
-      "no-straggler, no-checkpoint, delay=1@20 (rank 1 takes 20 ms longer in each "
-      "step). The option can be repeated")(
-      "validate", po::value(&options.analysis.validate)->multitoken(),
-      "measured runs that each RUN must predict; the report gives the prediction error. The changed "
-      "conditions are read from run.json or follow a colon: OTHER:delay=1@20");
+      "itself")("run", po::value(&options.runs), "run directory or trace (positional argument)");
   parser.positional.add("run", -1);
   if (!parser.parse(argc, argv)) return false;
   choose_format(options);

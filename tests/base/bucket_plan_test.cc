@@ -85,32 +85,5 @@ TEST(BucketPlan, FollowsTheOrderInWhichGradientsCame) {
   EXPECT_EQ(plan.buckets[1].slots.size(), 2u);
 }
 
-// The bytes of gradients and buckets that the analyzer knows of a recorded run must give the plan of the run.
-TEST(BucketPlan, IsFoundAgainInWhatWasRecorded) {
-  std::mt19937 random(7);
-  for (int round = 0; round < 200; ++round) {
-    std::vector<TensorSpec> tensors;
-    std::vector<std::uint64_t> bytes;
-    for (int i = static_cast<int>(1 + random() % 40); i > 0; --i) {
-      const std::int64_t count = 1 + static_cast<std::int64_t>(random() % (random() % 2 ? 100 : 2'000'000));
-      tensors.push_back({"t" + std::to_string(i), {count}, DType::float32});
-      bytes.insert(bytes.begin(), static_cast<std::uint64_t>(count) * 4);  // plans begin with the last tensor
-    }
-    const BucketOptions options{1 + random() % (8U << 20)};
-    const auto trained = plan_buckets(tensors, options), recorded = plan_recorded_buckets(bytes, options);
-    ASSERT_EQ(recorded.buckets.size(), trained.buckets.size());
-    std::vector<std::uint64_t> sizes;
-    std::vector<std::size_t> counts;
-    for (std::size_t b = 0; b < trained.buckets.size(); ++b) {
-      EXPECT_EQ(recorded.buckets[b].bytes(), trained.buckets[b].bytes());
-      sizes.push_back(trained.buckets[b].bytes());
-      counts.push_back(trained.buckets[b].slots.size());
-    }
-    EXPECT_EQ(fill_buckets(bytes, sizes), counts);
-    sizes.back() += 4;
-    EXPECT_TRUE(fill_buckets(bytes, sizes).empty());
-  }
-}
-
 }  // namespace
 }  // namespace farandole

@@ -267,29 +267,6 @@ void for_each_record(const TemporaryFolder& folder,
     for (const auto& record : file.records(slot)) visit(record, file.names().at(record.name));
 }
 
-TEST(GradientReducer, NotesWhenGradientsAreReadyInSomeSteps) {
-  EXPECT_TRUE(notes_gradients(0) && notes_gradients(31) && notes_gradients(64));
-  EXPECT_FALSE(notes_gradients(-1) || notes_gradients(33) || notes_gradients(63));
-  const TemporaryFolder folder;
-  ThreadWorld::run(1, [&](Communicator& communicator) {
-    Timeline timeline(recorded_in(folder));
-    HostReducer reducer(communicator, small_plan(2, 8), ReduceOp::sum, timeline);
-    for (const std::int64_t step : {-1, 5, 33, 64}) {
-      timeline.set_step(step);
-      reducer.mark_ready(1);
-      reducer.mark_ready(0);
-      reducer.finish();
-    }
-  });
-  std::vector<std::string> noted;
-  for_each_record(folder, [&](const Record& record, const std::string& name) {
-    if (record.kind == RecordKind::instant && name.starts_with("gradient "))
-      noted.push_back(fmt::format("{} {} {}", record.step, name, record.payload));
-  });
-  EXPECT_EQ(noted, (std::vector<std::string>{"5 gradient t1 48", "5 gradient t0 8", "64 gradient t1 48",
-                                             "64 gradient t0 8"}));
-}
-
 // Recorded in every step and in the plan's order, before the collective starts, also if a
 // gradient is never ready.
 TEST(GradientReducer, NotesWhenEachBucketIsReady) {

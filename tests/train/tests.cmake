@@ -1,8 +1,8 @@
 if(FARANDOLE_TORCH)
-  farandole_test_program(torch_program train/torch_program.cc train/optimizer/deadlocking.cc train/joining.cc train/paced_training.cc train/straggling.cc train/mistakes/mistaken.cc train/run/bare_program.cc train/run/metric_files.cc train/run/own_training.cc
+  farandole_test_program(torch_program train/torch_program.cc train/optimizer/deadlocking.cc train/joining.cc train/straggling.cc train/mistakes/mistaken.cc train/run/bare_program.cc train/run/metric_files.cc train/run/own_training.cc
                          estimator/export_models.cc estimator/launching.cc estimator/many_fits.cc gpu/gpt_step.cc
                          LAYERS bench estimator
-                         NAMES bare_program deadlocking export_models gpt_step joining launching many_fits metric_files mistaken own_training paced_training straggling)
+                         NAMES bare_program deadlocking export_models gpt_step joining launching many_fits metric_files mistaken own_training straggling)
   set_target_properties(torch_program PROPERTIES UNITY_BUILD_BATCH_SIZE 0)  # one unit: LibTorch's header is parsed once
   farandole_script_test(train.bare_program train/run/bare_program.sh 20)
   farandole_script_test(train.own_training train/run/own_training.sh 90)

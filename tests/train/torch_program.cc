@@ -14,7 +14,6 @@ int main(int argc, char** argv) {
                                   {"metric_files", metric_files},
                                   {"mistaken", mistaken},
                                   {"own_training", own_training},
-                                  {"paced_training", paced_training},
                                   {"straggling", straggling}},
                                  argc, argv);
 }

@@ -11,5 +11,4 @@ int many_fits(int argc, char** argv);
 int metric_files(int argc, char** argv);
 int mistaken(int argc, char** argv);
 int own_training(int argc, char** argv);
-int paced_training(int argc, char** argv);
 int straggling(int argc, char** argv);

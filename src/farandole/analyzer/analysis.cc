@@ -15,11 +15,11 @@ void warn(const AnalysisOptions& options, const std::string& message) {
 
 // A damaged run among several is reported and left out. If the only run is damaged, the analysis fails.
 std::vector<RunReport> analyze_runs(const std::vector<std::filesystem::path>& paths,
-                                    const std::vector<Scenario>& scenarios, const AnalysisOptions& options) {
+                                    const AnalysisOptions& options) {
   std::vector<RunReport> runs;
   for (const auto& path : paths) {
     try {
-      runs.push_back(analyze_run(path, scenarios, !options.validate.empty()));
+      runs.push_back(analyze_run(path));
     } catch (const CorruptInput& error) {
       if (paths.size() == 1) throw;
       warn(options, error.what());
@@ -63,17 +63,10 @@ Analysis::Analysis(const std::vector<std::filesystem::path>& runs, const Analysi
   if (runs.empty()) throw UserError("no run given; name a run directory or a trace");
   const auto conditions = parse_conditions(options.fail_on);
   if (options.against.empty()) refuse_changes(conditions);
-  std::vector<Scenario> scenarios;
-  for (const auto& text : options.what_if) scenarios.push_back(parse_scenario(text));
-  std::vector<HeldOutRun> held_out;
-  for (const auto& text : options.validate) held_out.push_back(parse_held_out(text));
 
   auto& report = internals_->report;
-  report = report_of(analyze_runs(runs, scenarios, options));
+  report = report_of(analyze_runs(runs, options));
   if (!options.against.empty()) compare_with(options, report);
-  if (!held_out.empty())
-    for (const auto& base : report.runs)
-      report.validations.push_back(validate(base.path, *base.replay, held_out));
   report.failures = farandole::failures(conditions, repeats_of_first(report.runs),
                                         report.comparison ? &*report.comparison : nullptr);
 }

@@ -14,8 +14,6 @@ namespace farandole {
 // The texts are those of the options of `farandole analyze`.
 struct AnalysisOptions {
   std::vector<std::filesystem::path> against;  // runs that the first run and its repeats are compared with
-  std::vector<std::string> what_if;            // "bucket-mb=4,bandwidth=2x"
-  std::vector<std::string> validate;           // "RUN" or "RUN:delay=1@20": runs that each run is to predict
   std::string fail_on;                         // "throughput<-5%,overlap<0.5"
   // Gets a line for each run that is left out, because it is damaged or of another size than the others.
   std::function<void(const std::string&)> warn = {};

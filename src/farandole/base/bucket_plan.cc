@@ -5,16 +5,11 @@
 #include <fmt/ranges.h>
 #include <functional>
 #include <map>
-#include <numeric>
 
 namespace farandole {
 namespace {
 
 constexpr std::size_t alignment_bytes = 64;
-
-std::size_t float32_elements(std::uint64_t bytes) {
-  return (bytes + 3) / 4;
-}
 
 }  // namespace
 
@@ -52,31 +47,6 @@ BucketPlan plan_buckets(std::vector<TensorSpec> tensors, const BucketOptions& op
   for (auto& [dtype, bucket] : open) plan.buckets.push_back(std::move(bucket));
   plan.tensors = std::move(tensors);
   return plan;
-}
-
-BucketPlan plan_recorded_buckets(std::span<const std::uint64_t> gradient_bytes,
-                                 const BucketOptions& options) {
-  std::vector<TensorSpec> tensors;
-  for (const auto bytes : gradient_bytes)
-    tensors.push_back({{}, {static_cast<std::int64_t>(float32_elements(bytes))}, DType::float32});
-  std::vector<std::size_t> order(tensors.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  return plan_buckets(std::move(tensors), options, order);
-}
-
-std::vector<std::size_t> fill_buckets(std::span<const std::uint64_t> gradient_bytes,
-                                      std::span<const std::uint64_t> bucket_bytes) {
-  std::vector<std::size_t> counts;
-  std::size_t next = 0;
-  for (const auto bytes : bucket_bytes) {
-    Bucket bucket;
-    for (; next < gradient_bytes.size() && bucket.bytes() < bytes; ++next)
-      bucket.append(next, float32_elements(gradient_bytes[next]));
-    if (bucket.slots.empty() || bucket.bytes() != bytes) return {};
-    counts.push_back(bucket.slots.size());
-  }
-  if (next != gradient_bytes.size()) return {};
-  return counts;
 }
 
 }  // namespace farandole

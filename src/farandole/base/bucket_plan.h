@@ -54,12 +54,4 @@ struct BucketPlan {
 BucketPlan plan_buckets(std::vector<TensorSpec> tensors, const BucketOptions& options,
                         std::span<const std::size_t> order = {});
 
-// The plan of a recorded run, of which only the bytes of gradients are known, in the order in which they
-// became ready. The gradients count as float32.
-BucketPlan plan_recorded_buckets(std::span<const std::uint64_t> gradient_bytes, const BucketOptions& options);
-// The number of these gradients, in their order, that each bucket of a recorded run contains, given the bytes
-// of each bucket. Empty if the gradients and buckets do not match.
-std::vector<std::size_t> fill_buckets(std::span<const std::uint64_t> gradient_bytes,
-                                      std::span<const std::uint64_t> bucket_bytes);
-
 }  // namespace farandole

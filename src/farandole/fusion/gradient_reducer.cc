@@ -61,8 +61,6 @@ GradientReducer::GradientReducer(BucketPlan plan, Timeline& timeline, std::funct
   place_.resize(tensors);
   marked_.assign(tensors, Gradient::missing);
   present_.assign(tensors, 0);
-  for (const auto& tensor : plan_.tensors)
-    gradient_names_.push_back(timeline_.intern("gradient " + tensor.name));
   for (std::size_t b = 0; b < plan_.buckets.size(); ++b) {
     const auto& bucket = plan_.buckets[b];
     std::byte ignored[sizeof(double)];
@@ -141,8 +139,6 @@ void GradientReducer::mark(std::size_t tensor, Gradient gradient) {
     const std::lock_guard progress(progress_);
     marked_[tensor] = gradient;
   }
-  if (notes_gradients(timeline_.step())) [[unlikely]]
-    timeline_.instant(gradient_names_[tensor], now_ns(), spec.bytes());
   if (first_step_) first_order_.push_back(tensor);
   set_flag(tensor, gradient);
   --missing_[bucket_of(tensor)];

@@ -11,9 +11,8 @@
 // Thread safety: call from the training thread only. Functions say where other threads may call them.
 //
 // The timeline records the moment at which a bucket and all earlier ones are full, as "bucket 3 ready". The
-// time from then to the start of its collective is the delay of the reduction itself. In some steps
-// (notes_gradients()), the timeline also records the moment at which each gradient is ready, so that the
-// analyzer can predict the effect of other buckets. Both events contain the number of bytes.
+// time from then to the start of its collective is the delay of the reduction itself. The event
+// contains the number of bytes.
 #pragma once
 
 #include <cstddef>
@@ -33,12 +32,6 @@
 #include "farandole/timeline/timeline.h"
 
 namespace farandole {
-
-// True for steps in which the moments of gradients are recorded. They are so rare that
-// the cost is negligible.
-constexpr bool notes_gradients(std::int64_t step) {
-  return step >= 0 && (step < 32 || step % 32 == 0);
-}
 
 class GradientReducer {
  public:
@@ -125,7 +118,6 @@ class GradientReducer {
   const std::function<bool()> stop_requested_;
   std::vector<std::string> names_;                          // by bucket
   std::vector<NameId> ready_names_;                         // by bucket, in the timeline
-  std::vector<NameId> gradient_names_;                      // by tensor, in the timeline
   std::vector<std::pair<std::size_t, std::size_t>> place_;  // tensor → (bucket, slot)
   std::vector<std::size_t> missing_;                        // by bucket: gradients that were not marked
   std::vector<Gradient> marked_, here_;  // by tensor: in this step; in the last one. See progress_

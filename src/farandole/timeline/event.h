@@ -89,7 +89,7 @@ struct MpiCall {
 //   counter     {"ph":"C","name":"CPU %","pid":P,"ts":…,"args":{"value":98.5}};
 //               names and units: docs/file-formats.md
 //   instant     {"ph":"i","s":"t","cat":"other","name":…,"pid":P,"tid":T,"ts":…}, with
-//               "args":{"bytes":1048576} if it is about so many bytes: "gradient fc1.weight" is the moment
-//               from which that gradient can be sent; "idle cores 2-7" names cores of the job that were not used
+//               "args":{"bytes":1048576} if it is about so many bytes: "bucket 3 ready" is the moment
+//               from which that bucket can be sent; "idle cores 2-7" names cores of the job that were not used
 
 }  // namespace farandole

@@ -72,14 +72,11 @@ TEST(Verdict, PutsASlowRanksDataLoadingUnderTheWaitingForIt) {
 }
 
 // Half of the ranks' time is waiting, but without it, the run is 75 % shorter.
-TEST(Verdict, HasAGainThatAReplayDoesNotExceed) {
+TEST(Verdict, HasAGainOfAtLeastTheLongestWait) {
   const auto report = report_on(slow_rank(158 * one_ms, "backward"));
   const auto& finding = report.findings.front();
   EXPECT_THAT(finding.evidence, HasSubstr("37.6 % of the ranks' time is waiting for it"));
   EXPECT_NEAR(finding.gain_percent, 100.0 * 158 / 210, 0.1);
-  ASSERT_TRUE(finding.replayed);
-  EXPECT_GT(finding.replayed->gain_percent, 70);
-  EXPECT_LE(finding.replayed->gain_percent, finding.gain_percent);
 }
 
 // Waiting for several ranks and phases is 24 %, more than transfer with 15 %, and each part of it is less.

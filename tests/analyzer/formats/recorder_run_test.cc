@@ -113,40 +113,6 @@ TEST(RecorderRun, StandsInForADamagedTrace) {
   EXPECT_THROW(analyze_run(path), CorruptInput);
 }
 
-// From the recorder file alone, and from the merged trace.
-TEST(RecorderRun, KeepsWhenGradientsWereReady) {
-  const TemporaryFolder folder;
-  std::filesystem::create_directories(folder / "run" / "recorder");
-  const auto file = folder / "run" / "recorder" / "rank-0000.ftl";
-  {
-    TimelineOptions options{.file = file};
-    Timeline timeline(options);
-    timeline.name_thread("training");
-    timeline.set_step(3);
-    timeline.span(Category::step, "step", 1'000, 9'000);
-    timeline.instant(timeline.intern("gradient fc.weight"), 2'000, 4096);
-    timeline.instant(timeline.intern("gradient without bytes"), 2'500);
-    timeline.instant(timeline.intern("other"), 2'600, 5);
-    timeline.instant(timeline.intern("gradient fc.bias"), 3'000, 40);
-  }
-  const auto expect_gradients = [](const RunModel& run) {
-    ASSERT_THAT(run.ranks, SizeIs(1));
-    const auto ready = run.ranks[0].gradients();
-    ASSERT_THAT(ready, SizeIs(2));
-    EXPECT_EQ(run.names[ready[0].name], "gradient fc.weight");
-    EXPECT_EQ(ready[0].what.bytes, 4096U);
-    EXPECT_EQ(ready[0].start - run.ranks[0].steps.at(0).start, 1'000);
-    EXPECT_EQ(run.names[ready[1].name], "gradient fc.bias");
-    EXPECT_EQ(ready[1].what.bytes, 40U);
-    EXPECT_EQ(ready[1].start - run.ranks[0].steps.at(0).start, 2'000);
-  };
-  expect_gradients(read_run(folder / "run"));
-  std::vector<std::unique_ptr<RecordSource>> sources;
-  sources.push_back(open_source(file));
-  merge_timelines(with_clocks(std::move(sources)), folder / "run" / "timeline.json.gz");
-  expect_gradients(read_run(folder / "run"));
-}
-
 TEST(RecorderRun, TakesOneFile) {
   const TemporaryFolder folder;
   const SyntheticRun synthetic;

@@ -20,24 +20,14 @@ using testing::execute;
 using testing::horovod_text;
 using testing::nsys_tables;
 
-// GPU ranks without host names. Such runs are not replayed.
+// GPU ranks without host names.
 class UnknownFigures : public ::testing::Test {
  protected:
   UnknownFigures() { execute(folder_ / "report.sqlite", nsys_tables(true)); }
-  RunReport gpu_run() const { return analyze_run(folder_ / "report.sqlite", {}, true); }
+  RunReport gpu_run() const { return analyze_run(folder_ / "report.sqlite"); }
 
   const TemporaryFolder folder_;
 };
-
-TEST_F(UnknownFigures, AreNamedOfTheRunThatPredicts) {
-  const auto run = gpu_run();
-  auto report = report_of({run});
-  report.validations.push_back(
-      validate(run.path, *run.replay, {parse_held_out((folder_ / "report.sqlite").string())}));
-  const auto validation = testing::json_report(report)["validation"][0];
-  EXPECT_THAT(validation["base_step_ms"]["unknown"].get<std::string>(), HasSubstr("GPU"));
-  EXPECT_THAT(report_html(report, ""), HasSubstr("whose median step is unknown ("));
-}
 
 // Compute is not recorded. It must not be 0, and communication must not be all exposed.
 TEST_F(UnknownFigures, AreAllThatDependOnComputeThatIsNotRecorded) {

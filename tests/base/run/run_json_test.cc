@@ -56,7 +56,6 @@ TEST_F(RunJson, IsReadAsItWasWritten) {
                     facts.peak_from, facts.tflops, facts.mfu, facts.gpu_memory_by_owner_mib);
   };
   EXPECT_TRUE(fields(read) == fields(written));
-  EXPECT_EQ(read.compression, "bfloat16");
   std::ifstream stream(file);
   const std::string text(std::istreambuf_iterator<char>(stream), {});
   EXPECT_THAT(text, HasSubstr("\"global_batch\": 64,"));  // scripts read an integer
@@ -68,7 +67,7 @@ TEST_F(RunJson, HasOnlyWhatIsKnown) {
   const auto facts = read_run_facts(file);
   EXPECT_TRUE(facts.found);
   EXPECT_TRUE(facts.warnings.empty());
-  EXPECT_FALSE(facts.ranks || facts.bucket_mb || facts.ended || facts.exit_code || facts.compression);
+  EXPECT_FALSE(facts.ranks || facts.bucket_mb || facts.ended || facts.exit_code);
   EXPECT_TRUE(facts.hosts.empty() && facts.versions.empty() && facts.config.empty());
 }
 

@@ -217,10 +217,7 @@ RankedFinding of_waiting(const RunMetrics& metrics, const CausedLosses& causes, 
   finding.evidence = fmt::format("{:.1f} % of the ranks' time is {}waiting for {}", 100 * fraction,
                                  own > 0.05 * fraction ? "this delay and " : "", finding.evidence);
   finding.gain_percent = 100 * std::max(fraction, longest_wait(metrics, causes));
-  if (main_phase(causes) == "checkpoint") {
-    finding.change = remedy(Topic::save_less, metrics.kind);
-    finding.remedy = Remedy::no_checkpoint;
-  }
+  if (main_phase(causes) == "checkpoint") finding.change = remedy(Topic::save_less, metrics.kind);
   return {std::move(finding), Share::waiting, fraction};
 }
 
@@ -255,20 +252,19 @@ void add_waiting(const RunMetrics& metrics, const std::vector<Straggler>& stragg
     findings.push_back(
         of_waiting(metrics, own,
                    {fmt::format("Ranks wait for {}", name), "it; " + lateness_text(metrics, group), 0,
-                    change_for(group, metrics.kind), Remedy::no_straggler}));
+                    change_for(group, metrics.kind)}));
   }
   if (fraction_of(causes) >= 0.01) findings.push_back(of_other_waiting(metrics, causes));
 }
 
 void add_transfer(const RunMetrics& metrics, Finding& finding) {
-  finding.remedy = Remedy::bucket_size;
   if (metrics.overlap.value)
     finding.evidence +=
         fmt::format("; {:.1f} % of communication overlaps with compute", 100 * *metrics.overlap.value);
   if (metrics.transfer_efficiency.value && *metrics.transfer_efficiency.value < 1) {
-    const double ideal = 100 * (1 - *metrics.transfer_efficiency.value);
-    finding.evidence += fmt::format("; on an ideal network the run would be {:.1f} % shorter", ideal);
-    finding.gain_percent = std::max(ideal, finding.gain_percent);
+    const double most = 100 * (1 - *metrics.transfer_efficiency.value);
+    finding.evidence += fmt::format("; on an ideal network the run would be at most {:.1f} % shorter", most);
+    finding.gain_percent = std::max(most, finding.gain_percent);
   }
 }
 
@@ -385,7 +381,6 @@ std::vector<Finding> findings_of(const RunMetrics& metrics, const std::vector<St
                     100 * shares[i], texts.change};
     if (share == Share::core) add_core(metrics, finding);
     if (share == Share::transfer) add_transfer(metrics, finding);
-    if (share == Share::checkpoint) finding.remedy = Remedy::no_checkpoint;
     ranked.push_back({std::move(finding), share, shares[i]});
   }
   std::stable_sort(ranked.begin(), ranked.end(), [&](const RankedFinding& a, const RankedFinding& b) {
@@ -396,12 +391,7 @@ std::vector<Finding> findings_of(const RunMetrics& metrics, const std::vector<St
   });
   if (ranked.size() > 5) ranked.resize(5);
   std::vector<Finding> findings;
-  bool replays_checkpoints = false;  // One replay belongs to one finding.
-  for (auto& one : ranked) {
-    if (one.finding.remedy == Remedy::no_checkpoint && std::exchange(replays_checkpoints, true))
-      one.finding.remedy = Remedy::unknown;
-    findings.push_back(std::move(one.finding));
-  }
+  for (auto& one : ranked) findings.push_back(std::move(one.finding));
   return findings;
 }
 

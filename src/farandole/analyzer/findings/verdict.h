@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,21 +12,11 @@
 
 namespace farandole {
 
-// The part of a finding's advice that a replay can simulate.
-enum class Remedy : std::uint8_t { unknown, no_straggler, bucket_size, no_checkpoint };
-
-struct ReplayedGain {
-  std::string scenario;     // In the syntax of --what-if.
-  double gain_percent = 0;  // By how much the run becomes shorter.
-};
-
 struct Finding {
   std::string title;
   std::string evidence;
-  double gain_percent = 0;  // By how much the run becomes shorter at most, if the whole loss is removed.
+  double gain_percent = 0;  // Upper bound: by how much the run is shorter if the whole loss is removed.
   std::string change;
-  Remedy remedy = Remedy::unknown;
-  std::optional<ReplayedGain> replayed{};  // See analyzer/what_if/what_if.h.
 };
 
 // The largest loss is that of group_losses().

@@ -29,8 +29,8 @@ class RankRecords {
   void take(const Record& record) {
     ++events_;
     if (record.kind == RecordKind::instant)
-      collector_.instant({info_.rank, record.track, info_.names.at(record.name),
-                          rank_.clock.to_reference(record.start_ns) - origin_ns_, record.bytes()});
+      collector_.instant(
+          {info_.rank, info_.names.at(record.name), rank_.clock.to_reference(record.start_ns) - origin_ns_});
     if (record.kind == RecordKind::counter)
       collector_.counter({info_.rank, info_.names.at(record.name),
                           rank_.clock.to_reference(record.start_ns) - origin_ns_, record.value()});

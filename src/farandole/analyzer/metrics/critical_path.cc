@@ -4,6 +4,8 @@
 #include <numeric>
 #include <optional>
 
+#include "farandole/analyzer/metrics/metrics.h"
+
 namespace farandole {
 namespace {
 

@@ -6,10 +6,12 @@
 #include <string>
 #include <vector>
 
-#include "farandole/analyzer/metrics/metrics.h"
+#include "farandole/analyzer/model/phases.h"
 #include "farandole/analyzer/model/run_model.h"
 
 namespace farandole {
+
+struct RunMetrics;
 
 struct PathOfRank {
   std::size_t rank_index = 0;

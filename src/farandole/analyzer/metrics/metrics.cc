@@ -555,6 +555,7 @@ RunMetrics measure(const RunModel& run) {
     }
   metrics.throughput = throughput_of(run, metrics);
   metrics.steps_per_s = steps_per_s_of(metrics);
+  metrics.critical_path = find_critical_path(run, metrics);
   add_efficiencies(metrics);
   add_intervals(run.facts, metrics);
   warn_of_clocks(run, metrics);

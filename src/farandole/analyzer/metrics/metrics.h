@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "farandole/analyzer/metrics/collectives.h"
+#include "farandole/analyzer/metrics/critical_path.h"
 #include "farandole/analyzer/metrics/gpu_work.h"
 #include "farandole/analyzer/metrics/mpi_calls.h"
 #include "farandole/analyzer/metrics/window.h"
@@ -124,8 +125,7 @@ struct RunMetrics {
   Figure overlap;  // Over all ranks.
   Figure parallel_efficiency, load_balance, communication_efficiency;
   Figure serialisation, transfer_efficiency;  // Their product is the communication efficiency.
-  // Relative error of the window's length in a replay with the unchanged network.
-  std::optional<double> replay_error;
+  CriticalPath critical_path;
   std::vector<StepTotals> steps;  // One entry per kept step.
   // Intervals from batches of steps. The last five are intervals of fractions of the
   // window and of gpu_shares().
@@ -154,8 +154,8 @@ struct RunMetrics {
 
 RunMetrics measure(const RunModel& run);
 
-// Steps of measure(): the overlap, the efficiencies and the replay's error, from the figures of the ranks;
-// and then, after the throughput, their 95 % intervals, from the totals by step.
+// Steps of measure(): the overlap and the efficiencies, from the figures of the ranks and the critical
+// path; and then, after the throughput, their 95 % intervals, from the totals by step.
 void add_efficiencies(RunMetrics& metrics);
 void add_intervals(const RunFacts& facts, RunMetrics& metrics);
 

@@ -79,12 +79,6 @@ std::vector<CollectiveSpan> RankModel::collectives() const {
   return shifted(by_start(std::move(spans)), shift_ns);
 }
 
-std::vector<CollectiveSpan> RankModel::gradients() const {
-  std::vector<CollectiveSpan> ready;
-  packed_gradients.unpack(ready);
-  return shifted(std::move(ready), shift_ns);
-}
-
 std::vector<CategorySpan> RankModel::gpu() const {
   std::vector<CategorySpan> spans;
   for (const auto& [device, work] : packed_gpu) work.unpack(spans);

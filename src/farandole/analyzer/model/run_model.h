@@ -85,7 +85,6 @@ struct RankModel {
   // Remaining clock error after the alignment; nullopt if the clock of this rank could not be aligned.
   std::optional<double> clock_residual_us = 0.0;
   ResourceCounters resources;
-  PackedCollectives packed_gradients;  // When gradients were ready, in the steps that record it.
   std::int64_t shift_ns = 0;  // The functions below add this shift; steps and extent already contain it.
 
   void shift_by(std::int64_t ns);
@@ -93,8 +92,6 @@ struct RankModel {
   // that cannot change innermost().
   std::vector<CategorySpan> training() const;
   std::vector<CollectiveSpan> collectives() const;  // Of all threads, ordered by start.
-  // Returns when each gradient was ready (at `start`), for the steps that record it; ordered by time.
-  std::vector<CollectiveSpan> gradients() const;
   // Kernels are gpu_kernel, kernels of NCCL are communication, and copies are gpu_memcpy. Ordered by start.
   std::vector<CategorySpan> gpu() const;
   std::vector<NamedSpan> gpu_of(std::int64_t device) const;

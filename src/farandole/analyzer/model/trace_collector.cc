@@ -497,11 +497,6 @@ void TraceCollector::instant(const TraceInstant& event) {
   constexpr std::string_view idle_cores = "idle cores ";
   if (event.name.starts_with(idle_cores))
     processes_[event.pid].resources.idle_cores = event.name.substr(idle_cores.size());
-  if (event.bytes == 0 || !event.name.starts_with("gradient ")) return;
-  Collective what;
-  what.bytes = event.bytes;
-  thread_of(event.pid, event.tid)
-      .gradients.append({event.time_ns, event.time_ns, what, false, name_id(event.name), 0});
 }
 
 void TraceCollector::counter(const TraceCounter& event) {
@@ -592,8 +587,6 @@ RankModel rank_model_of(int rank, CollectedProcess& process) {
     model.packed_training.shrink();
     model.steps = each_step_once(std::move(training->steps));
     model.extent = training->extent;
-    model.packed_gradients = std::move(training->gradients);
-    model.packed_gradients.shrink();
   }
   model.packed_gpu = linked_gpu_work(process.threads, training, model.packed_training);
   // A part is a thread's share in a collective that is on a separate track. In traces of other tools, parts

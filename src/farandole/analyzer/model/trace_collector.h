@@ -49,8 +49,7 @@ struct CollectedThread {
   ThreadSpans operators;  // Of PyTorch; they are phases only where no other phase encloses them.
   std::vector<StepSpan> steps;
   PackedCollectives collectives;
-  PackedCollectives parts;      // Parts without a collective event of their own.
-  PackedCollectives gradients;  // Instants at which gradients were ready.
+  PackedCollectives parts;  // Parts without a collective event of their own.
   PackedNamedSpans gpu;
   PackedNamedSpans ranges;  // Named ranges of the program: annotations, modules, NVTX.
   // Calls that gave work to devices, by the number that links them.

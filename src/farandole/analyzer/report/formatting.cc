@@ -186,9 +186,6 @@ std::string percent(const Figure& figure) {
 std::string percent_text(double fraction) {
   return percent(fraction) + " %";
 }
-std::string signed_percent(double fraction) {
-  return fmt::format("{}{:.1f} %", fraction < 0 ? "−" : "+", 100 * std::abs(fraction));
-}
 
 namespace {
 

@@ -50,14 +50,13 @@ class TextTable {
   std::vector<std::vector<std::string>> rows_;
 };
 
-std::string percent(double fraction);         // 0.905 becomes "90.5".
-std::string percent(const Figure& figure);    // "90.5 %" or "unknown".
-std::string percent_text(double fraction);    // "90.5 %"
-std::string signed_percent(double fraction);  // "+3.1 %"
-std::string time_text(double us);             // "85.71 ms"; extreme values stay narrow.
-std::string ms_text(double ms);               // As time_text().
-std::string size_text(double bytes);          // "1.19 MB", with factor 1000.
-std::string number_text(double value);        // Any value, with four digits or more: "0.02346", "1.2e-05".
+std::string percent(double fraction);       // 0.905 becomes "90.5".
+std::string percent(const Figure& figure);  // "90.5 %" or "unknown".
+std::string percent_text(double fraction);  // "90.5 %"
+std::string time_text(double us);           // "85.71 ms"; extreme values stay narrow.
+std::string ms_text(double ms);             // As time_text().
+std::string size_text(double bytes);        // "1.19 MB", with factor 1000.
+std::string number_text(double value);      // Any value, with four digits or more: "0.02346", "1.2e-05".
 
 // What distinguishes a kernel from others, without namespaces, parameters and types:
 // "void at::native::reduce_kernel<128, 4, at::native::ReduceOp<float, at::native::func_wrapper_t<float,

@@ -6,13 +6,12 @@
 #include <utility>
 
 #include "farandole/analyzer/formats/readers.h"
-#include "farandole/analyzer/what_if/what_if.h"
 #include "farandole/base/run/earlier_starts.h"
 #include "farandole/timeline/recorder/run_starts.h"
 
 namespace farandole {
 
-RunReport analyze_run(const std::filesystem::path& path, std::span<const Scenario> scenarios, bool replayed) {
+RunReport analyze_run(const std::filesystem::path& path) {
   auto run = read_run(path);
   RunReport report;
   report.path = path;
@@ -23,20 +22,12 @@ RunReport analyze_run(const std::filesystem::path& path, std::span<const Scenari
   report.metrics = measure(run);
   report.stragglers = find_stragglers(report.metrics);
   report.wait_causes = find_wait_causes(report.metrics);
-  report.critical_path = find_critical_path(run, report.metrics);
   report.losses = find_losses(report.metrics, report.wait_causes);
   std::error_code ignored;
   if (std::filesystem::is_directory(path / "recorder", ignored) && !is_earlier_start(path))
     report.goodput = goodput_of(read_run_starts(path));
   report.verdict = verdict_of(report.metrics, report.stragglers, report.wait_causes);
   report.findings = findings_of(report.metrics, report.stragglers, report.wait_causes);
-  const bool asked = !scenarios.empty() || replayed;
-  if (asked || can_replay(report.metrics, report.findings)) {
-    auto replay = replay_of(run, report.metrics, report.stragglers);
-    add_replayed_gains(replay, report.findings);
-    if (asked) report.replay = std::move(replay);
-  }
-  for (const auto& scenario : scenarios) report.what_if.push_back(predict(*report.replay, scenario));
   return report;
 }
 

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -14,11 +13,8 @@
 #include "farandole/analyzer/findings/stragglers.h"
 #include "farandole/analyzer/findings/verdict.h"
 #include "farandole/analyzer/findings/wait_causes.h"
-#include "farandole/analyzer/metrics/critical_path.h"
 #include "farandole/analyzer/metrics/metrics.h"
 #include "farandole/analyzer/metrics/resources.h"
-#include "farandole/analyzer/what_if/validation.h"
-#include "farandole/analyzer/what_if/what_if.h"
 #include "farandole/base/run/goodput.h"
 #include "farandole/base/run/model_rate.h"
 
@@ -33,13 +29,10 @@ struct RunReport {
   RunMetrics metrics;
   std::vector<Straggler> stragglers;
   std::vector<WaitCause> wait_causes;
-  CriticalPath critical_path;
   std::vector<Loss> losses;
   std::optional<Goodput> goodput;  // Over all starts in the run directory; no value if it is none.
   std::string verdict;
   std::vector<Finding> findings;
-  std::optional<Replay> replay;       // Set if it was requested.
-  std::vector<Prediction> what_if{};  // Predictions from `replay`.
 };
 
 struct Report {
@@ -50,14 +43,11 @@ struct Report {
   std::optional<Comparison> comparison;  // No value: there is no comparison.
   std::string no_comparison;             // Why the requested comparison does not exist.
   std::vector<std::string> failures;     // Failed conditions of --fail-on.
-  std::vector<Validation> validations;   // Results of --validate, one per run.
 };
 
-// Reads one run and frees its events before it returns. If there are scenarios, or if `replayed` is true, it
-// also replays the run.
+// Reads one run and frees its events before it returns.
 // Throws: the errors of read_run.
-RunReport analyze_run(const std::filesystem::path& path, std::span<const Scenario> scenarios = {},
-                      bool replayed = false);
+RunReport analyze_run(const std::filesystem::path& path);
 
 // False for a run without GPUs, which has nothing to say about them.
 bool has_gpu_part(const RunReport& run);

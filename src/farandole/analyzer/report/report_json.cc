@@ -81,13 +81,11 @@ Json gpu_json(const std::vector<const GpuTimes*>& gpus) {
 }
 
 Json efficiency_json(const RunMetrics& metrics) {
-  return {
-      {"parallel", json_of(metrics.parallel_efficiency)},
-      {"load_balance", json_of(metrics.load_balance)},
-      {"communication", json_of(metrics.communication_efficiency)},
-      {"serialisation", json_of(metrics.serialisation)},
-      {"transfer", json_of(metrics.transfer_efficiency)},
-      {"replay_error", metrics.replay_error ? Json(*metrics.replay_error) : unknown("there was no replay")}};
+  return {{"parallel", json_of(metrics.parallel_efficiency)},
+          {"load_balance", json_of(metrics.load_balance)},
+          {"communication", json_of(metrics.communication_efficiency)},
+          {"serialisation", json_of(metrics.serialisation)},
+          {"transfer", json_of(metrics.transfer_efficiency)}};
 }
 
 // Intervals from batches of steps.
@@ -352,9 +350,9 @@ Json loss_rows(const RunReport& run) {
 }
 
 Json critical_path_json(const RunReport& run) {
-  if (!run.critical_path.unknown.empty()) return unknown(run.critical_path.unknown);
+  if (!run.metrics.critical_path.unknown.empty()) return unknown(run.metrics.critical_path.unknown);
   auto ranks = Json::array();
-  for (const auto& path : run.critical_path.ranks) {
+  for (const auto& path : run.metrics.critical_path.ranks) {
     Json phases = Json::object();
     for (std::size_t i = 0; i < phase_count; ++i)
       phases[std::string(phase_names[i])] = seconds(path.phases[i]);
@@ -363,8 +361,8 @@ Json critical_path_json(const RunReport& run) {
                      {"seconds", seconds(path.total())},
                      {"phases_s", phases}});
   }
-  return {{"transfer_s", seconds(run.critical_path.transfer)},
-          {"changes_of_rank", run.critical_path.changes},
+  return {{"transfer_s", seconds(run.metrics.critical_path.transfer)},
+          {"changes_of_rank", run.metrics.critical_path.changes},
           {"ranks", ranks}};
 }
 
@@ -433,14 +431,11 @@ Json straggler_rows(const RunReport& run) {
 
 Json finding_rows(const RunReport& run) {
   auto rows = Json::array();
-  for (const auto& finding : run.findings) {
+  for (const auto& finding : run.findings)
     rows.push_back({{"title", finding.title},
                     {"evidence", finding.evidence},
                     {"gain_percent", finding.gain_percent},
                     {"change", finding.change}});
-    if (const auto& replayed = finding.replayed)
-      rows.back()["replayed"] = {{"what_if", replayed->scenario}, {"gain_percent", replayed->gain_percent}};
-  }
   return rows;
 }
 
@@ -496,7 +491,6 @@ Json run_json(const RunReport& run) {
     json["gpu_copies"] = copy_rows(run);
   }
   if (run.goodput) json["goodput"] = goodput_json(*run.goodput);
-  if (!run.what_if.empty()) json["what_if"] = what_if_json(run);
   return json;
 }
 
@@ -506,31 +500,11 @@ std::string report_json(const Report& report) {
   Json json = {{"farandole_report", 1}, {"runs", runs}, {"scaling", scaling_json(report.scaling)}};
   if (report.comparison) json["comparison"] = comparison_json(report);
   if (!report.no_comparison.empty()) json["comparison"] = unknown(report.no_comparison);
-  if (!report.validations.empty()) json["validation"] = validation_json(report.validations);
   if (!report.failures.empty()) json["failures"] = report.failures;
   return json_text(json, 2) + "\n";
 }
 
 namespace {
-
-Json line_json(const CostModel::Line& line) {
-  return {
-      {"alpha_us", line.alpha_ns * 1e-3},
-      {"gbps", line.beta_ns > 0 ? Json(1 / line.beta_ns) : unknown("the cost does not depend on the bytes")}};
-}
-
-Json cost_json(const CostModel& model) {
-  if (!model.known()) return unknown(model.unknown);
-  auto json = line_json(model.line);
-  if (model.split_bytes > 0) {
-    json["beyond"] = line_json(model.beyond);
-    json["beyond"]["from_bytes"] = model.split_bytes;
-  }
-  json["sizes"] = model.sizes;
-  json["samples"] = model.samples;
-  json["spread"] = model.spread;
-  return json;
-}
 
 Json forecast_json(const Scaling& scaling) {
   if (!scaling.no_forecast.empty()) return unknown(scaling.no_forecast);
@@ -542,68 +516,6 @@ Json forecast_json(const Scaling& scaling) {
 }
 
 }  // namespace
-
-Json prediction_json(const Prediction& prediction) {
-  if (!prediction.unknown.empty())
-    return {{"scenario", prediction.scenario.text}, {"unknown", prediction.unknown}};
-  return {{"scenario", prediction.scenario.text},
-          {"step_ms", prediction.step_ms},
-          {"band_ms", json_of(prediction.band)},
-          {"change_percent", 100 * prediction.change},
-          {"mean_step_ms", prediction.mean_step_ms},
-          {"mean_change_percent", 100 * prediction.mean_change},
-          {"throughput_samples_per_s", json_of(prediction.throughput)},
-          {"notes", prediction.notes}};
-}
-
-Json held_out_json(const HeldOutResult& run) {
-  Json json = {{"path", run.path.string()}, {"scenario", run.scenario.text}};
-  if (!run.unknown.empty()) {
-    json["unknown"] = run.unknown;
-    return json;
-  }
-  json["predicted_ms"] = run.predicted_ms;
-  json["band_ms"] = json_of(run.band);
-  json["measured_ms"] = run.measured_ms;
-  json["ci95"] = json_of(run.measured_ci95);
-  json["error_percent"] = 100 * run.error;
-  return json;
-}
-
-Json what_if_json(const RunReport& run) {
-  const auto& replay = *run.replay;
-  if (!replay.known()) return unknown(replay.graph.unknown);
-  const auto& graph = replay.graph;
-  auto scenarios = Json::array();
-  for (const auto& prediction : run.what_if) scenarios.push_back(prediction_json(prediction));
-  return {{"step_ms", replay.measured_ms},
-          {"replay_error_percent", 100 * replay.error},
-          {"reduction", graph.caller_driven ? "passing" : "thread"},
-          {"buckets", graph.buckets},
-          {"gradients", graph.gradients.size()},
-          {"cost", cost_json(graph.part)},
-          {"update_cost", cost_json(graph.update)},
-          {"wake_us", graph.wake_ns * 1e-3},
-          {"scenarios", scenarios},
-          {"notes", graph.notes}};
-}
-
-Json validation_json(const std::vector<Validation>& validations) {
-  auto all = Json::array();
-  for (const auto& validation : validations) {
-    auto runs = Json::array();
-    for (const auto& run : validation.runs) runs.push_back(held_out_json(run));
-    const auto figure = [](const std::optional<double>& error) {
-      return error ? Json(100 * *error) : unknown("no run could be predicted");
-    };
-    all.push_back({{"base", validation.base.string()},
-                   {"base_step_ms", json_of(validation.base_ms)},
-                   {"median_error_percent", figure(validation.median_error)},
-                   {"p95_error_percent", figure(validation.p95_error)},
-                   {"runs", runs}});
-  }
-  return all;
-}
 
 Json scaling_json(const Scaling& scaling) {
   if (!scaling.unknown.empty()) return unknown(scaling.unknown);

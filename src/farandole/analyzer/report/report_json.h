@@ -32,12 +32,8 @@ Json straggler_rows(const RunReport& run);
 Json finding_rows(const RunReport& run);
 Json critical_path_json(const RunReport& run);
 Json resource_rows(const RunReport& run);
-Json what_if_json(const RunReport& run);
 
 // Of several runs.
-Json prediction_json(const Prediction& prediction);
-Json held_out_json(const HeldOutResult& run);
-Json validation_json(const std::vector<Validation>& validations);
 Json scaling_json(const Scaling& scaling);
 Json comparison_json(const Report& report);
 

@@ -27,41 +27,6 @@ std::string step_text(std::int64_t step) {
   return with_thousands(static_cast<double>(step));
 }
 
-std::string line_text(const CostModel::Line& line) {
-  const auto bytes = line.beta_ns > 0 ? fmt::format("plus its bytes at {:.2f} GB/s", 1 / line.beta_ns)
-                                      : std::string("for any number of bytes");
-  return fmt::format("{} {}", time_text(line.alpha_ns * 1e-3), bytes);
-}
-
-std::string costs_text(const StepGraph& graph) {
-  const auto& part = graph.part;
-  if (graph.buckets.empty()) return "";
-  if (!part.known()) return "The cost of transfers is unknown: " + part.unknown + ".";
-  auto text = fmt::format("A bucket costs each rank {}", line_text(part.line));
-  if (part.split_bytes > 0)
-    text += fmt::format(", and from {} on {}", size_text(part.split_bytes), line_text(part.beyond));
-  text += fmt::format(" ({} transfers of {} size{}, typical error {:.0f} %)",
-                      with_thousands(static_cast<double>(part.samples)), part.sizes,
-                      part.sizes == 1 ? "" : "s", 100 * part.spread);
-  if (graph.wake_ns > 0)
-    text += fmt::format(", and {} to continue after a wait", time_text(graph.wake_ns * 1e-3));
-  return text + ".";
-}
-
-std::string prediction_text(const Prediction& prediction) {
-  if (!prediction.unknown.empty()) return prediction.scenario.text + " → unknown: " + prediction.unknown;
-  auto text = fmt::format("{} → step {:.2f} ms ({}, band {:.2f} to {:.2f})", prediction.scenario.text,
-                          prediction.step_ms, signed_percent(prediction.change), prediction.band.low,
-                          prediction.band.high);
-  if (std::abs(prediction.mean_change - prediction.change) > 0.005)
-    text += fmt::format(", mean over all {:.2f} ms ({})", prediction.mean_step_ms,
-                        signed_percent(prediction.mean_change));
-  if (prediction.throughput.value)
-    text += fmt::format(", {} samples/s", with_thousands(*prediction.throughput.value));
-  if (!prediction.notes.empty()) text += fmt::format("; {}", fmt::join(prediction.notes, "; "));
-  return text;
-}
-
 std::string scaling_text(const Scaling& scaling, const Style& style) {
   if (!scaling.unknown.empty())
     return "\n" + style.bold("Scaling") + "\n  " + wrapped("unknown: " + scaling.unknown, 2) + "\n";
@@ -83,38 +48,6 @@ std::string comparison_text(const Report& report, const Style& style) {
          wrapped(comparison.verdict, 2) + "\n" + text_of(comparison_table(comparison), style);
 }
 
-std::string what_if_text(const Replay& replay, const std::vector<Prediction>& predictions,
-                         const Style& style) {
-  std::string text = "\n" + style.bold("What if");
-  if (replay.known()) {
-    text += "  " +
-            style.dim(fmt::format("measured median step {:.2f} ms; the unchanged replay gives {}, which is "
-                                  "corrected for",
-                                  replay.measured_ms, signed_percent(replay.error)));
-  }
-  text += "\n";
-  for (const auto& prediction : predictions) text += "  " + wrapped(prediction_text(prediction), 4) + "\n";
-  if (!replay.known()) return text;
-  auto notes = costs_text(replay.graph);
-  for (const auto& note : replay.graph.notes) notes += (notes.empty() ? "" : " ") + ("Note: " + note + ".");
-  if (!notes.empty()) text += "  " + style.dim(wrapped(notes, 2)) + "\n";
-  return text;
-}
-
-std::string validation_text(const Validation& validation, const Style& style) {
-  auto text = "\n" + style.bold("Validation") + "  " +
-              style.dim(fmt::format("median steps of runs, predicted from {}",
-                                    shortened(validation.base.string(), 50))) +
-              "\n";
-  if (validation.median_error)
-    text += text_of(validation_table(validation), style) +
-            fmt::format("  errors: median {:.1f} %, 95 % of them within {:.1f} %\n",
-                        100 * *validation.median_error, 100 * *validation.p95_error);
-  for (const auto& run : validation.runs)
-    if (!run.unknown.empty()) text += "  " + wrapped(run.why_not(), 4) + "\n";
-  return text;
-}
-
 class RunText {
  public:
   RunText(const RunReport& run, const Style& style)
@@ -132,7 +65,6 @@ class RunText {
     resources();
     path();
     findings();
-    if (!run_.what_if.empty()) text_ += what_if_text(*run_.replay, run_.what_if, style_);
     notes();
     return std::move(text_);
   }
@@ -416,7 +348,7 @@ class RunText {
   }
 
   void path() {
-    const auto& path = run_.critical_path;
+    const auto& path = metrics_.critical_path;
     if (metrics_.ranks.size() < 2 || metrics_.window_ns() <= 0 || path.ranks.empty()) return;
     section("Critical path", "the chain of work that determines the run time");
     const auto part = [&](double ns) { return percent(ns / metrics_.window_ns()) + " %"; };
@@ -441,7 +373,7 @@ class RunText {
 
   void findings() {
     if (run_.findings.empty()) return;
-    section("Findings", "gain: if the whole loss were removed");
+    section("Findings", "gain: an upper bound, as if the whole loss were removed");
     int number = 0;
     for (const auto& finding : run_.findings) {
       text_ += fmt::format("  {}. {} (gain up to {:.1f} %)\n", ++number,
@@ -471,7 +403,6 @@ std::string report_text(const Report& report, bool colour) {
   std::string text;
   for (const auto& run : report.runs) text += (text.empty() ? "" : "\n\n") + RunText(run, style).text();
   if (report.runs.size() > 1) text += scaling_text(report.scaling, style);
-  for (const auto& validation : report.validations) text += validation_text(validation, style);
   if (report.comparison) text += comparison_text(report, style);
   return text;
 }

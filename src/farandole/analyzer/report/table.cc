@@ -52,11 +52,6 @@ CellFormat as(std::string (*text)(double), double factor) {
   return [=](const Json& value) { return text(factor * value.get<double>()); };
 }
 
-std::string ms_range_text(const Json& range) {
-  const double low = range[0].get<double>(), high = range[1].get<double>();
-  return fmt::format("{:.2f} to {:.2f} ms", low, high);
-}
-
 std::string cell_text(const Column& column, const Json& row) {
   const Json::json_pointer path(column.path);
   if (!row.contains(path)) return column.unknown;
@@ -347,24 +342,6 @@ Table comparison_table(const Comparison& comparison) {
       table.rows.push_back({one.name, value_text(one, one.before), value_text(one, one.now),
                             one.change.value ? change_text(one, *one.change.value) : "–", interval_text(one),
                             trend_text(one)});
-  return table;
-}
-
-Table validation_table(const Validation& validation) {
-  Table table{{{"run", "/path", {}, 30},
-               {"what if", "/conditions", {}, 26},
-               {"predicted", "/predicted_ms", as(ms_text)},
-               {"band", "/band_ms", ms_range_text, 0, true},
-               {"measured", "/measured_ms", as(ms_text)},
-               {"95 % interval", "/ci95", ms_range_text},
-               {"error", "/error_percent", as(signed_percent, 0.01)}},
-              2,
-              Json::array()};
-  for (const auto& run : validation.runs) {
-    if (!run.unknown.empty()) continue;
-    table.rows.push_back(held_out_json(run));
-    table.rows.back()["conditions"] = run.conditions();
-  }
   return table;
 }
 

@@ -31,7 +31,6 @@ struct Table {
 
 // Formats a number after it is multiplied by `factor`.
 CellFormat as(std::string (*text)(double), double factor = 1);
-std::string ms_range_text(const Json& range);  // "1.25 to 1.50 ms"
 std::string cell_text(const Column& column, const Json& row);
 
 // For a terminal; below `most` rows it says how many more there are.
@@ -51,7 +50,6 @@ Table collective_table(const RunReport& run);
 Table mpi_call_table(const RunReport& run);
 Table scaling_table(const Scaling& scaling);
 Table comparison_table(const Comparison& comparison);
-Table validation_table(const Validation& validation);  // Only the runs that were predicted.
 
 // The scaling table's points and forecast; "kind" tells them apart.
 Json scaling_rows(const Scaling& scaling);

@@ -137,10 +137,8 @@ void take_run_facts(const Json& object, const std::string& where, RunFacts& fact
   reader.text("sharding", facts.sharding);
   if (const auto size = object.find("bucket_mb"); size != object.end() && !size->is_string())
     reader.positive("bucket_mb", facts.bucket_mb);
-  if (const auto config = object.find("config"); config != object.end() && config->is_object()) {
+  if (const auto config = object.find("config"); config != object.end() && config->is_object())
     facts.config = config->dump();
-    FactsReader(*config, where, facts.warnings).text("compression", facts.compression);
-  }
 }
 
 void write_run_facts(const std::filesystem::path& run_json, const RunFacts& facts) {

@@ -32,7 +32,6 @@ struct RunFacts {
   std::optional<std::int64_t> threads, cores;   // threads per rank; cores per node for all its ranks
   std::optional<std::int64_t> memory_mib;       // that all ranks of a node may use together
   std::string config;                           // the options of the training as a JSON object, or ""
-  std::optional<std::string> compression;       // as in `config`; only read
   std::map<std::string, std::string> versions;  // by library
   std::optional<std::string> between_nodes;     // how the nodes exchange data and why
   // Floating-point operations that the model of a step needs, forward and backward, on all ranks together;

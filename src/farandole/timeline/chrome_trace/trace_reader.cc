@@ -99,7 +99,7 @@ bool visit(EventFields& fields, TraceVisitor& visitor) {
     case 'I':
       if (!fields.has_tid) return false;
       require(fields.has_start, "ts");
-      visitor.instant({span.pid, span.tid, span.name, span.start_ns, fields.bytes.value_or(0)});
+      visitor.instant({span.pid, span.name, span.start_ns});
       return true;
     case 'C':
       if (!fields.value) return false;

@@ -65,10 +65,8 @@ struct TraceSpan {
 };
 struct TraceInstant {
   std::int64_t pid = 0;
-  std::int64_t tid = 0;
   std::string_view name;
   std::int64_t time_ns = 0;
-  std::uint64_t bytes = 0;  // 0 if the event has no bytes
 };
 
 struct TraceCounter {

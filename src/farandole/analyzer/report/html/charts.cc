@@ -148,8 +148,8 @@ std::string waterfall_chart(const RunReport& run) {
 
 std::string efficiency_tree(const RunMetrics& metrics) {
   if (!metrics.parallel_efficiency.value) return "";
-  const bool replayed = metrics.serialisation.value && metrics.transfer_efficiency.value;
-  Svg svg(chart_width, replayed ? 262 : 164, "Parallel efficiency as the product of its causes");
+  const bool split = metrics.serialisation.value && metrics.transfer_efficiency.value;
+  Svg svg(chart_width, split ? 262 : 164, "Parallel efficiency as the product of its causes");
   svg.line(480, 70, 480, 84, "axis");
   svg.line(237, 84, 719, 84, "axis");
   svg.line(237, 84, 237, 98, "axis");
@@ -161,7 +161,7 @@ std::string efficiency_tree(const RunMetrics& metrics) {
   box(svg, 500, 98, 438, "communication efficiency", metrics.communication_efficiency,
       "compute of the busiest rank / run time");
   svg.text(477, 134, Anchor::middle, "×", "strong");
-  if (!replayed) return svg.finish();
+  if (!split) return svg.finish();
   svg.line(719, 160, 719, 176, "axis");
   svg.line(606, 176, 832, 176, "axis");
   svg.line(606, 176, 606, 190, "axis");
