@@ -98,6 +98,7 @@ def write_run(run, ranks, slow=0):
     (run / "timeline.json.gz").write_bytes(gzip.compress(json.dumps(trace_of(ranks, "compute-node-with-a-name", slow)).encode(), 1))
     (run / "run.json").write_text(json.dumps({
         "ranks": ranks, "device": "cpu", "global_batch": 4096, "cores": 128, "memory_mib": 1048576, "parameters": 123456789,
+        "model_flops": 1.234e14, "model_flops_from": "given by the program", "peak_tflops": 989.4,
         "program": "./program --with a --long command/line " + "and/a/path" * 20, "started": "2026-01-01T00:00:00Z"}))
     with open(run / "metrics.jsonl", "w", encoding="utf-8") as log:
         for step in range(0, 2000000, 2000):

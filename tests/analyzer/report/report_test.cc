@@ -127,7 +127,7 @@ TEST(ReportJson, HasWhatTheModelNeedsAndWhoUsesTheMemory) {
               HasSubstr("30 TFLOP/s, MFU 15.0 % (3 TFLOP a step, given by the program; peak 100 TFLOP/s"));
   EXPECT_THAT(text, HasSubstr("MiB of rank 0's GPU: parameters 465, peak 1,500\n"));
   expect_fits_terminal(text);
-  EXPECT_THAT(report_html(all, ""), HasSubstr("30 TFLOP/s, MFU 15.0 %"));
+  EXPECT_THAT(report_html(all, ""), HasSubstr(">30</div><div class=\"more\">TFLOP/s, MFU 15.0 %; 3 TFLOP"));
 }
 
 TEST(ReportJson, OfOneRunHasNoScaling) {

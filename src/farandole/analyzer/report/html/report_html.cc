@@ -180,8 +180,12 @@ class RunPage {
                              : std::string()));
     else if (metrics_.steps_per_s.value)
       text += card("throughput", with_thousands(*metrics_.steps_per_s.value, 1), "steps/s");
-    if (const auto rate = model_rate_of(run_))
-      text += card("model", rate->text(), describe_model_flops(run_.facts));
+    if (const auto rate = model_rate_of(run_)) {  // The number alone fits into the large type of a card.
+      const auto number_and_more = rate->text();
+      const auto space = number_and_more.find(' ');
+      text += card("model", number_and_more.substr(0, space),
+                   number_and_more.substr(space + 1) + "; " + describe_model_flops(run_.facts));
+    }
     text += training_cards();
     text += card("parallel efficiency", metrics_.parallel_efficiency, metrics_.parallel_ci95);
     if (metrics_.size() > 1) text += card("communication overlap", metrics_.overlap, metrics_.overlap_ci95);
