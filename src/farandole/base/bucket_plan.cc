@@ -32,8 +32,8 @@ BucketPlan plan_buckets(std::vector<TensorSpec> tensors, const BucketOptions& op
                         std::span<const std::size_t> order) {
   BucketPlan plan;
   std::map<DType, Bucket> open;
-  for (std::size_t turn = 0; turn < tensors.size(); ++turn) {
-    const std::size_t i = order.empty() ? tensors.size() - 1 - turn : order[turn];
+  for (std::size_t position = 0; position < tensors.size(); ++position) {
+    const std::size_t i = order.empty() ? tensors.size() - 1 - position : order[position];
     const auto& tensor = tensors[i];
     auto& bucket = open[tensor.dtype];
     bucket.dtype = tensor.dtype;

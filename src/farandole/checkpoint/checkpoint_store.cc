@@ -53,10 +53,10 @@ void remove_old(const std::filesystem::path& folder, int keep_last, std::int64_t
                 const std::filesystem::path& published) {
   const auto all = list_checkpoints(folder);
   std::set<std::filesystem::path> kept = {published};
-  std::int64_t turn = 0;
+  std::int64_t period = 0;
   for (auto info = all.rbegin(); keep_every > 0 && info != all.rend(); ++info)
-    if (info->not_finite.empty() && info->step / keep_every > turn) {
-      turn = info->step / keep_every;
+    if (info->not_finite.empty() && info->step / keep_every > period) {
+      period = info->step / keep_every;
       kept.insert(info->file);
     }
   for (const auto& info : all)

@@ -37,7 +37,7 @@ void DeviceReducer::set_zero(std::size_t tensor) {
 void DeviceReducer::push(std::size_t b) {
   auto& bucket = buckets_[b];
   started(b, plan().buckets[b].bytes());
-  bucket.memory->start(turn_, name(b), bucket.elsewhere, factor_);
+  bucket.memory->start(set_, name(b), bucket.elsewhere, factor_);
   bucket.elsewhere.clear();
 }
 
@@ -46,7 +46,7 @@ void DeviceReducer::await(std::size_t b) {
   memory.hold();
   if (!has_all(b)) {
     const Span span(timeline(), Category::wait, "wait for flags");
-    memory.await(turn_);
+    memory.await(set_);
   }
   learn_presence(b);
 }
@@ -68,8 +68,8 @@ void DeviceReducer::end_step() {
     if (!first_nonfinite_) first_nonfinite_ = carried;
     device_.forget_nonfinite();
   }
-  unread_ = turn_;
-  turn_ = 1 - turn_;
+  unread_ = set_;
+  set_ = 1 - set_;
 }
 
 void DeviceReducer::await_results() {
@@ -101,15 +101,15 @@ void DeviceReducer::report_later(const Unreported& unreported) {
 
 void DeviceReducer::await_unread() {
   if (!unread_ || buckets_.empty()) return;
-  const int turn = *unread_;
+  const int set = *unread_;
   const Span span(timeline(), Category::wait, "wait for the last step");
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
-    const auto element = buckets_[b].memory->await(turn);
+    const auto element = buckets_[b].memory->await(set);
     if (!element || first_nonfinite_) continue;
     for (const auto& slot : plan().buckets[b].slots)
       if (slot.offset <= *element) first_nonfinite_ = slot.tensor;
   }
-  stopping_ = asks_for_stop(buckets_.back().memory->flags(turn));
+  stopping_ = asks_for_stop(buckets_.back().memory->flags(set));
   unread_.reset();
 }
 

@@ -85,7 +85,7 @@ class DeviceReducer final : public GradientReducer {
     std::vector<DeviceBucket::Gradient> elsewhere{};  // of this step
   };
   std::byte* payload(std::size_t bucket) const override { return buckets_[bucket].memory->data(); }
-  std::byte* flags(std::size_t bucket) const override { return buckets_[bucket].memory->flags(turn_); }
+  std::byte* flags(std::size_t bucket) const override { return buckets_[bucket].memory->flags(set_); }
   void set_zero(std::size_t tensor) override;
   void push(std::size_t bucket) override;
   void await(std::size_t bucket) override;
@@ -96,8 +96,8 @@ class DeviceReducer final : public GradientReducer {
   const Divided divided_;
   std::vector<State> buckets_;
   double factor_ = 1;
-  int turn_ = 0;                        // of this step
-  std::optional<int> unread_;           // turn of a finished step of which only the device knows the result
+  int set_ = 0;                         // of flags, of this step
+  std::optional<int> unread_;           // that of a finished step of which only the device knows the result
   std::optional<std::size_t> carried_;  // not finite in an earlier step, to be reported in the next one
 };
 

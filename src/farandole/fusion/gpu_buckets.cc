@@ -69,21 +69,21 @@ class GpuBucket final : public DeviceBucket {
         result_at_((payload_bytes_ + flag_count() * size_of(bucket.dtype) + 7) / 8 * 8),
         table_at_(result_at_ + sizeof(ScanResult)),
         memory_(parts_->ranks->allocate(table_at_ + bucket.slots.size() * sizeof(CopyPiece))) {
-    for (auto& turn : turns_)
-      turn = {runtime().allocate_pinned(table_at_ + bucket.slots.size() * sizeof(CopyPiece) - payload_bytes_),
-              std::make_unique<GpuEvent>(parts_->gpu.runtime)};
+    for (auto& set : flag_sets_)
+      set = {runtime().allocate_pinned(table_at_ + bucket.slots.size() * sizeof(CopyPiece) - payload_bytes_),
+             std::make_unique<GpuEvent>(parts_->gpu.runtime)};
   }
 
   // After the loss of a rank the device has no work with the bucket any more.
   ~GpuBucket() override {
     try {
-      for (int turn : {0, 1}) parts_->ranks->await(*turns_[turn].reduced);
+      for (int set : {0, 1}) parts_->ranks->await(*flag_sets_[set].reduced);
     } catch (const Error&) {
     }
   }
 
   std::byte* data() override { return memory_.get(); }
-  std::byte* flags(int turn) override { return turns_[turn].flags.get(); }
+  std::byte* flags(int set) override { return flag_sets_[set].flags.get(); }
 
   void zero(std::byte* at, std::size_t bytes) override {
     runtime().zero(at, bytes, parts_->gpu.current_stream());
@@ -101,9 +101,9 @@ class GpuBucket final : public DeviceBucket {
     writer.wrote = true;
   }
 
-  void start(int turn, std::string_view name, std::span<const Gradient> gradients, double factor) override {
+  void start(int set, std::string_view name, std::span<const Gradient> gradients, double factor) override {
     auto* const stream = parts_->stream.handle();
-    auto& own = turns_[turn];
+    auto& own = flag_sets_[set];
     for (auto& writer : writers_) {
       if (!std::exchange(writer.wrote, false)) continue;
       writer.end->record(writer.stream);
@@ -122,14 +122,14 @@ class GpuBucket final : public DeviceBucket {
     if (parts_->found != nullptr) find_nonfinite(name);
     runtime().copy(own.flags.get(), flags_there, flag_bytes, stream);
     own.reduced->record(stream);
-    last_ = turn;
+    last_ = set;
   }
 
-  void hold() override { turns_[last_].reduced->hold(parts_->gpu.current_stream()); }
+  void hold() override { flag_sets_[last_].reduced->hold(parts_->gpu.current_stream()); }
 
-  std::optional<std::size_t> await(int turn) override {
-    parts_->ranks->await(*turns_[turn].reduced);
-    const auto first = result_of(turns_[turn])->first;
+  std::optional<std::size_t> await(int set) override {
+    parts_->ranks->await(*flag_sets_[set].reduced);
+    const auto first = result_of(flag_sets_[set])->first;
     if (first == all_finite) return std::nullopt;
     return first;
   }
@@ -142,15 +142,15 @@ class GpuBucket final : public DeviceBucket {
     std::unique_ptr<GpuEvent> end;
     bool wrote = false;  // since the last reduction was started
   };
-  struct Turn {
+  struct FlagSet {
     Buffer flags;  // memory of the host, also for the result and the table
     std::unique_ptr<GpuEvent> reduced;
   };
 
   const GpuRuntime& runtime() const { return *parts_->gpu.runtime; }
 
-  ScanResult* result_of(const Turn& turn) const {
-    return reinterpret_cast<ScanResult*>(turn.flags.get() + result_at_ - payload_bytes_);
+  ScanResult* result_of(const FlagSet& set) const {
+    return reinterpret_cast<ScanResult*>(set.flags.get() + result_at_ - payload_bytes_);
   }
   ScanResult* result_there() const { return reinterpret_cast<ScanResult*>(memory_.get() + result_at_); }
 
@@ -186,8 +186,8 @@ class GpuBucket final : public DeviceBucket {
     runtime().copy(&result_there()->found, found, sizeof *found, stream);
   }
 
-  std::span<CopyPiece> table_of(const Turn& turn, std::span<const Gradient> gradients) const {
-    auto* const table = reinterpret_cast<CopyPiece*>(turn.flags.get() + table_at_ - payload_bytes_);
+  std::span<CopyPiece> table_of(const FlagSet& set, std::span<const Gradient> gradients) const {
+    auto* const table = reinterpret_cast<CopyPiece*>(set.flags.get() + table_at_ - payload_bytes_);
     std::ranges::transform(gradients, table, [](const Gradient& gradient) {
       return CopyPiece{gradient.from, gradient.to, gradient.bytes, 0};
     });
@@ -202,7 +202,7 @@ class GpuBucket final : public DeviceBucket {
   const std::size_t payload_;  // elements before the flags
   const std::size_t payload_bytes_, result_at_, table_at_;
   const Buffer memory_;
-  Turn turns_[2];
+  FlagSet flag_sets_[2];
   int last_ = 0;
   std::vector<Writer> writers_;
 };

@@ -34,9 +34,9 @@ class DeviceBucket {
   virtual ~DeviceBucket() = default;
 
   virtual std::byte* data() = 0;
-  // The last bytes of the bucket, as the host gives them to the reduction of a turn and gets them back. They
-  // may be used when the last reduction of this turn has been awaited.
-  virtual std::byte* flags(int turn) = 0;
+  // The last bytes of the bucket, as the host gives them to the reduction with a set and gets them back. They
+  // may be used when the last reduction with this set has been awaited.
+  virtual std::byte* flags(int set) = 0;
   // Queues zeros on the current stream.
   virtual void zero(std::byte* at, std::size_t bytes) = 0;
   // The thread has queued writes of gradients on its current stream. start() lets the reduction
@@ -44,12 +44,12 @@ class DeviceBucket {
   virtual void written() = 0;
   // Queues the copies of `gradients`, with at most one launch, and the reduction of the bucket, whose
   // elements are multiplied by `factor` before.
-  virtual void start(int turn, std::string_view name, std::span<const Gradient> gradients, double factor) = 0;
+  virtual void start(int set, std::string_view name, std::span<const Gradient> gradients, double factor) = 0;
   // Lets work that is queued on the current stream from now on wait for the reduction that was started last.
   virtual void hold() = 0;
-  // Waits for the last reduction of this turn. Returns its first non-finite element, or nothing if the device
-  // does not check. Flags are not checked.
-  virtual std::optional<std::size_t> await(int turn) = 0;
+  // Waits for the last reduction with this set. Returns its first non-finite element, or nothing if the
+  // device does not check. Flags are not checked.
+  virtual std::optional<std::size_t> await(int set) = 0;
   // Points to device memory for work that runs after hold(). It is 1 if this or an earlier reduction of any
   // bucket had a non-finite element, otherwise 0. Null if the device does not check.
   virtual float* found_nonfinite() = 0;

@@ -97,7 +97,7 @@ class NpyTable final : public DataTable {
       throw UserError(source_ + " has no rows: its array must have at least one dimension");
     rows_ = shape->front();
     columns_ = {{column_name(file), *type, {shape->begin() + 1, shape->end()}}};
-    const auto data = columns_.front().bytes_of(rows_);
+    const auto data = columns_.front().bytes_for(rows_);
     if (!data) throw CorruptInput(source_ + " has an impossible shape; copy it again");
     if (const auto there = fs::file_size(file); there < offset + *data)
       throw CorruptInput(
@@ -197,7 +197,7 @@ std::unique_ptr<DataTable> read_idx_table(const fs::path& file) {
   if (!header)
     throw CorruptInput(file.string() + " is not an IDX file of bytes, int32 or floating-point numbers");
   const DataColumn column{column_name(file), header->dtype, {header->shape.begin() + 1, header->shape.end()}};
-  const auto data = column.bytes_of(header->shape.front());
+  const auto data = column.bytes_for(header->shape.front());
   if (!data) throw CorruptInput(file.string() + " has an impossible shape; copy it again");
   if (bytes.size() != header->bytes + *data)
     throw CorruptInput(fmt::format("{}: its header declares {} bytes, and it has {}; copy it again",

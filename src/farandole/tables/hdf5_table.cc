@@ -131,7 +131,7 @@ class Hdf5Table final : public DataTable {
     DataColumn column{name_of_column(data), memory_type(data), {shape.begin() + 1, shape.end()}};
     // A damaged shape must not make a reader ask for more memory than there is.
     constexpr std::uintmax_t densest_packing = 2048;  // Twice the best compression ratio of deflate.
-    if (const auto bytes = column.bytes_of(rows_); !bytes || *bytes / densest_packing > file_bytes) {
+    if (const auto bytes = column.bytes_for(rows_); !bytes || *bytes / densest_packing > file_bytes) {
       unusable_columns_.push_back(
           {column.name,
            fmt::format(

@@ -88,7 +88,7 @@ std::size_t DataColumn::row_bytes() const {
   return elements * size_of(dtype);
 }
 
-std::optional<std::uint64_t> DataColumn::bytes_of(std::int64_t rows) const {
+std::optional<std::uint64_t> DataColumn::bytes_for(std::int64_t rows) const {
   auto bytes = static_cast<std::int64_t>(size_of(dtype));
   // Without rows, the extents must make sense too.
   bool too_many = __builtin_mul_overflow(bytes, std::max<std::int64_t>(rows, 1), &bytes);

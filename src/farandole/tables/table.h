@@ -29,7 +29,7 @@ struct DataColumn {
 
   std::size_t row_bytes() const;
   // Size of so many rows; std::nullopt if a damaged shape gives more than any file can have.
-  std::optional<std::uint64_t> bytes_of(std::int64_t rows) const;
+  std::optional<std::uint64_t> bytes_for(std::int64_t rows) const;
 };
 
 // A column that is there and cannot be used.

@@ -19,7 +19,7 @@ namespace farandole {
 namespace {
 
 using nlohmann::json;
-using testing::bytes_of;
+using testing::contents_of;
 using namespace ::testing;
 using testing::execute;
 using testing::horovod_text;
@@ -286,7 +286,8 @@ TEST(ForeignTraces, SurviveMutations) {
   execute(folder / "report.sqlite", nsys_tables(true));
   testing::write_gzip(folder / "kineto.gz", kineto_of(0).text());
   const std::vector<std::string> sound = {kineto_of(0).text(), horovod_text(), begins_and_ends,
-                                          bytes_of(folder / "report.sqlite"), bytes_of(folder / "kineto.gz")};
+                                          contents_of(folder / "report.sqlite"),
+                                          contents_of(folder / "kineto.gz")};
   std::mt19937 random(seed(9));
   for (int round = 0; round < rounds(120, 10'000); ++round) {
     const auto which = static_cast<std::size_t>(round) % sound.size();

@@ -11,7 +11,7 @@
 
 namespace farandole::testing {
 
-inline std::string bytes_of(const std::filesystem::path& file) {
+inline std::string contents_of(const std::filesystem::path& file) {
   std::ifstream stream(file, std::ios::binary);
   return {std::istreambuf_iterator<char>(stream), {}};
 }

@@ -13,7 +13,7 @@
 namespace farandole {
 namespace {
 
-using testing::bytes_of;
+using testing::contents_of;
 using namespace ::testing;
 using testing::execute;
 using testing::nsys_tables;
@@ -108,7 +108,7 @@ TEST(Nsys, LeavesAFileOutWholeThatIsDamagedBehindItsKernels) {
   execute(folder / "a.sqlite", nsys_tables(true));
   execute(folder / "b.sqlite", nsys_tables(true));
   const auto sound = analyze_run(folder / "b.sqlite").metrics;
-  auto bytes = bytes_of(folder / "a.sqlite");
+  auto bytes = contents_of(folder / "a.sqlite");
   sqlite3* database = nullptr;
   ASSERT_EQ(sqlite3_open((folder / "a.sqlite").c_str(), &database), SQLITE_OK);
   std::int64_t page = 0;
@@ -135,7 +135,7 @@ TEST(Nsys, IsReadFromAGzippedExport) {
   const TemporaryFolder folder;
   execute(folder / "report.sqlite", nsys_tables(true));
   const auto plain = analyze_run(folder / "report.sqlite").metrics;
-  const auto bytes = bytes_of(folder / "report.sqlite");
+  const auto bytes = contents_of(folder / "report.sqlite");
   std::filesystem::remove(folder / "report.sqlite");
   testing::write_gzip(folder / "report.sqlite.gz", bytes);
   for (const auto& path : {folder / "report.sqlite.gz", folder.path()}) {  // folders find it, too

@@ -20,7 +20,7 @@ struct Message {
 
 // The bytes of a message that consists of a plain value.
 template <typename T>
-std::span<const std::byte> bytes_of(const T& value) {
+std::span<const std::byte> byte_view(const T& value) {
   static_assert(std::is_trivially_copyable_v<T>);
   return std::as_bytes(std::span(&value, 1));
 }

@@ -161,14 +161,14 @@ NcclCommunicator::~NcclCommunicator() {
 void NcclCommunicator::start(Communicator& bootstrap, std::span<const DevicePeer> peers) {
   ncclUniqueId own{};
   const std::unique_lock lock(handle_->mutex);
-  if (rank == 0) settle(handle_->nccl->get_unique_id(&own), "ncclGetUniqueId", "");
+  if (rank == 0) complete(handle_->nccl->get_unique_id(&own), "ncclGetUniqueId", "");
   std::vector<ncclUniqueId> all(peers.size());
   bootstrap.all_gather("id of NCCL", &own, all.data(), std::vector<std::size_t>(all.size(), sizeof own));
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
   flights_->begin_start("NCCL");
-  settle(handle_->nccl->comm_init_rank_config(&handle_->comm, size, all.front(), rank, &config),
-         "ncclCommInitRankConfig", "");
+  complete(handle_->nccl->comm_init_rank_config(&handle_->comm, size, all.front(), rank, &config),
+           "ncclCommInitRankConfig", "");
   flights_->end_start();
 }
 
@@ -180,7 +180,7 @@ std::string nccl_version() {
 
 // A call with a non-blocking communicator may go on after it has returned; the next call must wait for it.
 // NCCL connects ranks when they first need it, so the call may go on until all of them have called.
-void NcclCommunicator::settle(int result, std::string_view call, std::string_view name) {
+void NcclCommunicator::complete(int result, std::string_view call, std::string_view name) {
   const auto& nccl = *handle_->nccl;
   const auto what = name.empty() ? std::string(call) : fmt::format("{} of '{}'", call, name);
   auto state = static_cast<ncclResult_t>(result);
@@ -203,7 +203,7 @@ void NcclCommunicator::settle(int result, std::string_view call, std::string_vie
 void NcclCommunicator::end_group(int result, std::string_view call, std::string_view name) {
   const auto end = handle_->nccl->group_end();
   const bool all_queued = result == ncclSuccess || result == ncclInProgress;
-  settle(all_queued ? end : result, all_queued ? "ncclGroupEnd" : call, name);
+  complete(all_queued ? end : result, all_queued ? "ncclGroupEnd" : call, name);
 }
 
 // An operator of its own if the elements are multiplied.
@@ -213,9 +213,9 @@ int NcclCommunicator::op_of(const DeviceReduction& reduction, std::string_view n
   auto single = static_cast<float>(whole);
   void* const scalar = reduction.dtype == DType::float64 ? static_cast<void*>(&whole) : &single;
   ncclRedOp_t multiplied{};
-  settle(handle_->nccl->red_op_create_pre_mul_sum(&multiplied, scalar, nccl_type(reduction.dtype),
-                                                  ncclScalarHostImmediate, handle_->comm),
-         "ncclRedOpCreatePreMulSum", name);
+  complete(handle_->nccl->red_op_create_pre_mul_sum(&multiplied, scalar, nccl_type(reduction.dtype),
+                                                    ncclScalarHostImmediate, handle_->comm),
+           "ncclRedOpCreatePreMulSum", name);
   return multiplied;
 }
 
@@ -234,7 +234,7 @@ void NcclCommunicator::reduce(std::string_view name, std::span<const DeviceReduc
           std::vector<ncclRedOp_t> ops;
           for (const auto& each : reductions) ops.push_back(static_cast<ncclRedOp_t>(op_of(each, name)));
           const bool in_group = reductions.size() > 1;
-          if (in_group) settle(nccl.group_start(), "ncclGroupStart", name);
+          if (in_group) complete(nccl.group_start(), "ncclGroupStart", name);
           auto result = ncclSuccess;
           std::string_view failed;
           for (std::size_t i = 0; i < reductions.size(); ++i) {
@@ -247,7 +247,7 @@ void NcclCommunicator::reduce(std::string_view name, std::span<const DeviceReduc
                 scattered ? nccl.reduce_scatter(data, own, part, nccl_type(dtype), ops[i], comm, stream)
                           : nccl.all_reduce(data, data, count, nccl_type(dtype), ops[i], comm, stream);
             if (!in_group) {
-              settle(code, call, name);
+              complete(code, call, name);
             } else if (failed.empty() && code != ncclSuccess && code != ncclInProgress) {
               result = code;
               failed = call;
@@ -256,7 +256,7 @@ void NcclCommunicator::reduce(std::string_view name, std::span<const DeviceReduc
           if (in_group) end_group(result, failed, name);
           for (std::size_t i = 0; i < reductions.size(); ++i)
             if (reductions[i].factor != 1)
-              settle(nccl.red_op_destroy(ops[i], comm), "ncclRedOpDestroy", name);
+              complete(nccl.red_op_destroy(ops[i], comm), "ncclRedOpDestroy", name);
         });
 }
 
@@ -265,9 +265,9 @@ void NcclCommunicator::all_gather(std::string_view name, const void* in, void* o
   const auto total = sum(bytes_by_rank);
   queue("all_gather", name, total, stream, [&](const NcclFunctions& nccl, ncclComm_t comm) {
     if (all_equal(bytes_by_rank))
-      return settle(nccl.all_gather(in, out, bytes_by_rank.front(), ncclUint8, comm, stream), "ncclAllGather",
-                    name);
-    settle(nccl.group_start(), "ncclGroupStart", name);
+      return complete(nccl.all_gather(in, out, bytes_by_rank.front(), ncclUint8, comm, stream),
+                      "ncclAllGather", name);
+    complete(nccl.group_start(), "ncclGroupStart", name);
     auto result = ncclSuccess;
     auto* part = static_cast<std::byte*>(out);
     for (int r = 0; r < size; ++r) {
@@ -287,7 +287,7 @@ Buffer NcclCommunicator::allocate(std::size_t bytes) {
   void* memory = nullptr;
   std::unique_lock lock(handle_->mutex);
   flights_->throw_loss();
-  settle(nccl.mem_alloc(&memory, std::max<std::size_t>(bytes, 1)), "ncclMemAlloc", "");
+  complete(nccl.mem_alloc(&memory, std::max<std::size_t>(bytes, 1)), "ncclMemAlloc", "");
   lock.unlock();
   Buffer buffer(static_cast<std::byte*>(memory),
                 [handle = handle_](std::byte* data) { handle->nccl->mem_free(data); });
@@ -295,7 +295,7 @@ Buffer NcclCommunicator::allocate(std::size_t bytes) {
   lock.lock();
   flights_->throw_loss();
   void* registration = nullptr;
-  settle(nccl.comm_register(handle_->comm, memory, bytes, &registration), "ncclCommRegister", "");
+  complete(nccl.comm_register(handle_->comm, memory, bytes, &registration), "ncclCommRegister", "");
   buffer.get_deleter() = [handle = handle_, registration, runtime = runtime_](std::byte* data) {
     // As cudaFree does, because any stream may still use the memory.
     runtime->functions().device_synchronize();

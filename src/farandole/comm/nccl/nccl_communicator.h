@@ -51,7 +51,7 @@ class NcclCommunicator final : public DeviceCommunicator {
   template <class Call>
   void queue(const char* operation, std::string_view name, std::size_t bytes, CUstream_st* stream, Call call);
   int op_of(const DeviceReduction& reduction, std::string_view name);
-  void settle(int result, std::string_view call, std::string_view name);
+  void complete(int result, std::string_view call, std::string_view name);
   void end_group(int result, std::string_view call, std::string_view name);
   std::optional<DeviceLoss> asynchronous_error(const std::string& waiting_in) const;
 

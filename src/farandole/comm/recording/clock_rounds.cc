@@ -43,7 +43,7 @@ enum class Verdict : std::uint8_t {
 void answer(MessageChannel& channel, int rank) {
   while (channel.receive(rank).empty()) {
     const std::int64_t time = now_ns();
-    channel.send(rank, bytes_of(time));
+    channel.send(rank, byte_view(time));
   }
 }
 
@@ -81,7 +81,7 @@ bool answer_all(MessageChannel& channel, std::uint32_t own_clock) {
     const auto verdict = clock != 0 && clock == own_clock ? Verdict::shared
                          : found != known.end()           ? Verdict::measured
                                                           : Verdict::unknown;
-    channel.send(rank, bytes_of(verdict));
+    channel.send(rank, byte_view(verdict));
     if (verdict == Verdict::measured) channel.send(rank, found->second);
     if (verdict != Verdict::unknown) continue;
     any = true;
@@ -132,7 +132,7 @@ bool ClockRounds::answer_some() {
   if (!question || question->number == 0) {
     asking_.erase(message->from);
   } else {
-    channel_->send(message->from, bytes_of(Answer{question->number, now_ns()}));
+    channel_->send(message->from, byte_view(Answer{question->number, now_ns()}));
     asking_.insert(message->from);
   }
   return true;
@@ -156,7 +156,7 @@ std::optional<RoundTrip> ClockRounds::shortest_of_some() {
     if (!trip) break;
     if (!shortest || took(*trip) < took(*shortest)) shortest = trip;
   }
-  channel_->send(0, bytes_of(Question{0}));
+  channel_->send(0, byte_view(Question{0}));
   return shortest;
 }
 
@@ -164,7 +164,7 @@ std::optional<RoundTrip> ClockRounds::round_trip(std::chrono::nanoseconds patien
   const Question question{++asked_};
   RoundTrip trip;
   trip.send_ns = now_ns();
-  channel_->send(0, bytes_of(question));
+  channel_->send(0, byte_view(question));
   const auto end = Clock::now() + patience;
   while (Clock::now() < end) {
     const auto message = channel_->receive_any();
@@ -182,7 +182,7 @@ std::optional<RoundTrip> ClockRounds::round_trip(std::chrono::nanoseconds patien
 
 ClockSamples exchange_clocks(MessageChannel& channel, std::uint32_t clock, int patience) {
   if (channel.rank() == 0) return {{}, answer_all(channel, clock)};
-  channel.send(0, bytes_of(clock));
+  channel.send(0, byte_view(clock));
   switch (value_of<Verdict>(channel.receive(0)).value()) {
     case Verdict::shared: {
       const std::int64_t now = now_ns();

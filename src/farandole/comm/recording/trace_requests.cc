@@ -138,13 +138,13 @@ void TraceRequests::serve() {
   merge();
 }
 
-// Runs on all ranks except rank 0, which has the first turn.
+// Runs on all ranks except rank 0, which may merge first.
 void TraceRequests::stand_in() {
   shown_ns_ = show_records();
   const bool waits_for_copies =
       !one_host_ || timeline_.file() != recorder_file(options_.run_dir, layout_.rank);
   // A request that arrives during the wait is served too, by rank 0 if it again has enough time.
-  for (int turn = 0; turn < 2; ++turn) {
+  for (int round = 0; round < 2; ++round) {
     const auto since_ns = shown_ns_;
     if (!pause(waits_for_copies ? Clock::duration(rank_0_takes) : Clock::duration(stand_in_waits))) return;
     if (shown_ns_ == since_ns) break;

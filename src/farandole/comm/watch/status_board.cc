@@ -32,12 +32,12 @@ struct alignas(64) StatusBoard::Slot {
   std::array<std::array<std::atomic<std::uint64_t>, status_words>, 2> copies;
 };
 
-std::size_t StatusBoard::bytes_of(std::size_t slots) {
+std::size_t StatusBoard::bytes_for(std::size_t slots) {
   return sizeof(Header) + (slots + 1) * sizeof(Slot);
 }
 
 std::unique_ptr<StatusBoard> StatusBoard::create(std::size_t slots) {
-  auto arena = SharedArena::create(bytes_of(slots), bytes_of(slots));
+  auto arena = SharedArena::create(bytes_for(slots), bytes_for(slots));
   std::byte* const memory = arena->data();
   return std::unique_ptr<StatusBoard>(new StatusBoard(std::move(arena), nullptr, memory, slots));
 }
@@ -49,7 +49,7 @@ std::unique_ptr<StatusBoard> StatusBoard::open(const ArenaAddress& address, std:
 }
 
 std::unique_ptr<StatusBoard> StatusBoard::alone() {
-  auto mapping = std::make_unique<ArenaMapping>(-1, bytes_of(1));
+  auto mapping = std::make_unique<ArenaMapping>(-1, bytes_for(1));
   std::byte* const memory = mapping->data();
   return std::unique_ptr<StatusBoard>(new StatusBoard(nullptr, std::move(mapping), memory, 1));
 }

@@ -63,7 +63,7 @@ class StatusBoard {
   struct Slot;
   StatusBoard(std::shared_ptr<SharedArena> arena, std::unique_ptr<ArenaMapping> mapping, std::byte* memory,
               std::size_t slots);
-  static std::size_t bytes_of(std::size_t slots);
+  static std::size_t bytes_for(std::size_t slots);
   Slot& slot(std::size_t index) const;
 
   const std::shared_ptr<SharedArena> arena_;     // of a created board
