@@ -15,9 +15,9 @@
 //   4      mlp    1.07 (1.03 to 1.09)  1.06 (1.01 to 1.07)
 //   4      mnist  1.02 (0.99 to 1.05)  1.01 (0.98 to 1.06)
 //
-// One way on OperationQueue (comm/queue/operation_queue.h) instead of both saves 220 lines, but it was slower on
-// 2 ranks with `--shard off`: mnist 1.24 (1.10 to 1.37) against 1.08 (1.02 to 1.18); mlp and gpt were equal.
-// The communication thread can be removed when MPI and the compressors have a non-blocking way too.
+// One way on OperationQueue (comm/queue/operation_queue.h) instead of both saves 220 lines, but it was slower
+// on 2 ranks with `--shard off`: mnist 1.24 (1.10 to 1.37) against 1.08 (1.02 to 1.18); mlp and gpt were
+// equal. The communication thread can be removed when MPI and the compressors have a non-blocking way too.
 #pragma once
 
 #include <cstddef>
