@@ -8,7 +8,7 @@ for python in "${FARANDOLE_TORCH_PYTHON:-}" "$FARANDOLE_SOURCE/.deps/compare/bin
   "$python" -c 'import torch.distributed as d; exit(not d.is_gloo_available() if hasattr(d, "is_gloo_available") else not d.is_available())' 2>/dev/null && break
   python=
 done
-if [[ ! $python ]] && wheel_python "$work/stand-ins" 2>/dev/null; then python=/usr/bin/python3; fi
+if [[ ! $python ]] && wheel_python 2>/dev/null; then python=/usr/bin/python3; fi
 
 # Two programs at once use two ports. A port of the user's stays.
 expect 0 env MASTER_PORT=123 MASTER_ADDR=here "$bin/farandole" run -- sh -c 'echo $MASTER_ADDR:$MASTER_PORT'

@@ -23,7 +23,7 @@ expect 0 "$farandole" doctor "$work/none"
 says out 'trace-torch'
 
 source "$FARANDOLE_SOURCE/tests/wheel_python.sh"
-wheel_python "$work/stand-ins" 2>/dev/null || { echo "skipped: no Python here has the PyTorch of tools/setup"; ((failures)) && exit 1 || exit 77; }
+wheel_python 2>/dev/null || { echo "skipped: no Python here has the PyTorch of tools/setup"; ((failures)) && exit 1 || exit 77; }
 # What torch.compile imports in vain here, where it is missing.
 mkdir "$work/missing"
 for module in filelock networkx; do

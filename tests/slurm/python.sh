@@ -4,7 +4,7 @@
 hosts=2 needs=farandole-train
 source "$(dirname "${BASH_SOURCE[0]}")/sandbox.sh"
 source "$FARANDOLE_SOURCE/tests/wheel_python.sh"
-wheel_python "$work/stand-ins" 2>/dev/null || skip "no PyTorch for Python"
+wheel_python 2>/dev/null || skip "no PyTorch for Python"
 over_tcp
 cat >ddp.py <<'PYTHON'
 import torch

@@ -7,7 +7,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 mnist=${FARANDOLE_TEST_DATA:-}/mnist
 [[ -d $mnist ]] || { echo "skipped: FARANDOLE_TEST_DATA names no folder with mnist/"; exit 77; }
 java -version 2>/dev/null || { echo "skipped: no Java"; exit 77; }
-wheel_python "$work/stand-ins" 2>/dev/null || { echo "skipped: no Python here has the PyTorch of tools/setup"; exit 77; }
+wheel_python 2>/dev/null || { echo "skipped: no Python here has the PyTorch of tools/setup"; exit 77; }
 export PYTHONPATH=$FARANDOLE_SOURCE/src/farandole/python:$PYTHONPATH:$FARANDOLE_SOURCE/.deps/spark
 for package in pyspark pandas pyarrow cloudpickle; do
   /usr/bin/python3 -c "import $package" 2>/dev/null || { echo "skipped: Python here has no $package"; exit 77; }
