@@ -70,12 +70,13 @@ check 64 'the classes of the labels in renamed.csv are not those with which run 
   fit -n 2 --run-dir runs/texts --loss nll "${fit[@]}" --epochs 8 --table renamed.csv
 check 64 "other.csv: column kind has the class 'rosa' in row 1, with which the model was not trained; its classes are setosa, versicolor, " \
   evaluate --run-dir runs/texts --table other.csv
-check 64 'column kind has 2 classes \(rosa, setosa\), and small.pt returns 3 outputs for each row' fit --store runs --loss nll "${fit[@]}" --table other.csv
-check 64 'column kind of train.csv holds texts, .*--loss mse compares numbers' fit --store runs --loss mse "${fit[@]}"
+refuse 64 'column kind has 2 classes \(rosa, setosa\), and small.pt returns 3 outputs for each row' --store runs --loss nll "${fit[@]}" --table other.csv
+refuse 64 'column kind of train.csv holds texts, .*--loss mse compares numbers' --store runs --loss mse "${fit[@]}"
+refuse 64 "'\[p0' has one bracket" --loss nll "${fit[@]}" --features '[p0'
+all_refused 1
 check 64 '^farandole transform: --output out.txt: .*use .h5, .csv' transform --run-dir runs/texts --table whole.csv --output out.txt
 check 64 'a NumPy file has one column' transform --run-dir runs/texts --table whole.csv --output out.npy
 check 64 'is instead of --store and --run' transform --run-dir runs/texts --run texts --table whole.csv --output out.h5
-check 64 "'\[p0' has one bracket" fit --loss nll "${fit[@]}" --features '[p0'
 # Only the options are checked.
 timeout 300 farandole fit --check --loss nll "${fit[@]}" --table nowhere.csv >out 2>err && [[ ! -s out && ! -s err ]] || fail "--check"
 check 64 'loss-weights' fit --check --loss nll "${fit[@]}" --loss-weights x
