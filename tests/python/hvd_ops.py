@@ -268,7 +268,7 @@ def everything(seed):
         hvd_ops_models.gradients(process_set)
     hvd_ops_models.batch_norm()
     hvd_ops_models.objects(sets)
-    if size == 2:  # Importing torch.optim takes as long as all the rest.
+    if size == 3:  # Importing torch.optim takes as long as all the rest.
         hvd_ops_models.optimizers()
     refusals(sets)
     assert hvd.join() in range(size)
@@ -291,10 +291,6 @@ def differ(part):
         handles = [hvd.allreduce_async(torch.ones(4), name=name) for name in (("a", "b") if first else ("b", "a"))]
         for handle in handles:
             hvd.synchronize(handle)
-    elif part == "type":
-        hvd.broadcast(torch.ones(3, dtype=torch.int32 if first else torch.float32), 0)
-    elif part == "rows":
-        hvd.allgather(torch.ones(2, 3 if first else 4), name="logits")
     else:
         hvd.join() if first else hvd.allreduce(torch.ones(1))
     raise AssertionError("the job should have ended")
@@ -302,7 +298,7 @@ def differ(part):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("part", choices=["everything", "order", "rows", "type", "join"])
+    parser.add_argument("part", choices=["everything", "order", "join"])
     parser.add_argument("--seed", type=int, required=True)
     options = parser.parse_args()
     torch.set_num_threads(1)
