@@ -58,7 +58,7 @@ int run(const std::string& way) {
   if (way == "calls") {
     const auto first = farandole::launch({.np = 2}, multiply, "5");
     fail_and_show("\"plain\"");
-    std::cout << farandole::launch({.np = 3}, multiply, first) << std::endl;
+    std::cout << farandole::launch({.np = 2}, multiply, first) << std::endl;
   } else if (way == "direct") {
     std::cout << "result " + farandole::launch({.np = 7}, multiply, "5") + "\n" << std::flush;
   } else if (way == "streams") {
