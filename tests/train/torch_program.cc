@@ -8,7 +8,6 @@ int main(int argc, char** argv) {
                                   {"deadlocking", deadlocking},
                                   {"export_models", export_models},
                                   {"gpt_step", gpt_step},
-                                  {"joining", joining},
                                   {"launching", launching},
                                   {"many_fits", many_fits},
                                   {"metric_files", metric_files},

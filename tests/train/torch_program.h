@@ -5,7 +5,6 @@ int bare_program(int argc, char** argv);
 int deadlocking(int argc, char** argv);
 int export_models(int argc, char** argv);
 int gpt_step(int argc, char** argv);
-int joining(int argc, char** argv);
 int launching(int argc, char** argv);
 int many_fits(int argc, char** argv);
 int metric_files(int argc, char** argv);
