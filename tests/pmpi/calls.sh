@@ -7,9 +7,6 @@ unset FARANDOLE_RUN_DIR "${!SLURM_@}"
 # The sanitizers' runtime must be loaded first; directly after a preloaded library works too.
 export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}verify_asan_link_order=0
 run=("$bin/farandole" run)
-check=${FARANDOLE_TRACE_CHECK:-${FARANDOLE_SOURCE:-}/../shared/trace-check/trace-check}
-viewed() { [[ ! -x $check ]] || "$check" "$1" >check.out || fail "the viewers find fault with $1: $(<check.out)"; }
-
 # A program that does not use Farandole: calls, order, bytes, peers.
 expect 0 "${run[@]}" -n 3 --run-dir run --trace-mpi "$bin/calling_program" .
 silent err
@@ -18,7 +15,6 @@ for r in 0 1 2; do
   python3 "$here/read_calls.py" run/timeline.json.gz $r >calls-$r
   diff "expected-$r" calls-$r >difference || fail "calls of rank $r, expected and recorded: $(<difference)"
 done
-viewed run/timeline.json.gz
 expect 0 "$bin/farandole" analyze run
 expect 0 "$bin/farandole" doctor run
 says out 'ended normally'
@@ -43,7 +39,6 @@ for e in own:
     assert around[0]["ts"] <= e["ts"] and e["ts"] + e["dur"] <= around[0]["ts"] + around[0]["dur"] + 0.001, (e, around)
 assert all(e["tid"] == next(b["tid"] for b in events if b["pid"] == e["pid"] and b["name"] == "step") for e in own)
 PY
-viewed session/timeline.json.gz
 expect 0 "$bin/farandole" analyze session
 
 # Farandole's programs call no function that would be recorded, because it would appear twice.
