@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What a first day does to the run directory of a program of one's own (own_training.cc): no space, no right to write, a second
-# writer, no samples.
+# What a first day does to the run directory of a program of one's own (own_training.cc): no space, no right to write, no
+# samples.
 if [[ ${1:-} != inside ]]; then
   unshare -rm mount -t tmpfs none /tmp 2>/dev/null || { echo "skipped: file systems cannot be mounted here"; exit 77; }
   exec unshare -rm bash "$0" inside
@@ -32,19 +32,5 @@ grep -q '"step":120,' full/metrics.jsonl || fail "it did not train to its end"
 mkdir locked && mount -t tmpfs -o ro none locked || fail "mount"
 # The launcher writes there first.
 refused 'locked/logs, cannot be written; choose another --run-dir' locked
-
-"$bin/farandole" run -n 2 --run-dir busy -- "$bin/own_training" epochs=1000 pause_ms=20 >first.out 2>first.err &
-launcher=$!
-saved() { ls busy/checkpoints/step-*.h5 >/dev/null 2>&1; }
-await "the first job has ended" saved
-record=$(sha256sum busy/run.json)
-refused "busy is in use by process [0-9]+ on " busy
-# Without a launcher that knows the run directory.
-timeout 240 mpirun -n 2 "$bin/own_training" run_dir=busy >out 2>err </dev/null
-[[ $? == 64 ]] && grep -qE '^farandole: .*busy is in use by process [0-9]+ on ' err || fail "a second writer under mpirun"
-[[ $record == "$(sha256sum busy/run.json)" ]] || fail "a refused job changed the first one"
-kill -TERM $launcher
-wait $launcher
-[[ $? == 75 ]] || fail "the first job did not survive the second: $(<first.err)"
 
 refused 'the sampler has 0 samples; the data set is empty' none samples=0
