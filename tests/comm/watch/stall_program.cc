@@ -31,23 +31,19 @@ struct Program {
     std::filesystem::rename(folder / (name + ".tmp"), folder / name);
   }
   void run(MpiJob& job) const;
-  void misbehave(Communicator& control, Timeline& timeline) const;
+  void misbehave(Timeline& timeline) const;
 };
 
 void nap() {
   std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
-void Program::misbehave(Communicator& control, Timeline& timeline) const {
+void Program::misbehave(Timeline& timeline) const {
   write("blocked", ::getpid());
   if (scenario == "data") {
     const Span step(timeline, Category::step, "step");
     const Span load(timeline, Category::data, "load a batch");
     while (exists("block")) nap();
-  } else if (scenario == "other") {
-    double in = 1, out[8] = {};
-    const std::vector<std::size_t> bytes(static_cast<std::size_t>(control.size), sizeof in);
-    control.all_gather("shapes", &in, out, bytes);
   } else if (scenario == "exit") {
     std::_Exit(3);
   } else if (scenario == "handler") {
@@ -76,7 +72,7 @@ void Program::run(MpiJob& job) const {
     int stop = exists("stop") ? 1 : 0;
     control.broadcast("stop", &stop, sizeof stop, 0);
     if (stop != 0) return;
-    if (control.rank == root_cause && exists("block")) misbehave(control, timeline);
+    if (control.rank == root_cause && exists("block")) misbehave(timeline);
     float gradient[256] = {};
     const Span span(timeline, Category::wait, "wait for gradients");
     gradients.allreduce("bucket 0", gradient, 256, DType::float32, ReduceOp::sum);
