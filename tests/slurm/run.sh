@@ -100,13 +100,4 @@ for starter in "" "--starter mpirun"; do
   is 0
   [[ $(sort out | uniq -c | awk '{ print $1, length($2) }' | xargs) == "300 3000 300 3000 300 3000 300 3000" ]] || fail "lines were cut: $(cut -c-99 out | sort | uniq -c | head)"
 done
-python=${FARANDOLE_TORCH_PYTHON:-$FARANDOLE_SOURCE/.deps/compare/bin/python}
-if "$python" -c 'import torch.distributed' 2>/dev/null; then
-  script "farandole run -- $python $FARANDOLE_SOURCE/tests/launch/ddp.py"
-  batch 100 -N2 --ntasks-per-node=2 job.sbatch
-  is 0
-  for r in 0 1 2 3; do says out "^rank $r of 4, $((r % 2)) of 2 on node$((r / 2 + 1))\$"; done
-else
-  echo "left out: PyTorch's DistributedDataParallel on two hosts; name a Python that has it in FARANDOLE_TORCH_PYTHON"
-fi
 exit $((failures > 0))
