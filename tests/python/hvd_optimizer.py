@@ -476,7 +476,7 @@ def behaviour():
 
 
 def against_ddp():
-    """The losses of 50 steps, and then the parameters."""
+    """The losses of 15 steps, and then the parameters."""
     import torch.distributed as dist
     from ddp_step import Gpt, Mlp, MnistNet
     hvd.init()
@@ -504,7 +504,7 @@ def against_ddp():
         other = nn.parallel.DistributedDataParallel(other)
         ours, theirs, one = distributed(net, make), make(other), make(alone)
         worst, rank = 0, hvd.rank()
-        for _ in range(50):
+        for _ in range(15):
             losses = []
             for model, optimizer in ((net, ours), (other, theirs)):
                 optimizer.zero_grad()
@@ -518,7 +518,7 @@ def against_ddp():
         net, alone = net.double(), alone.double()
         x = x.double() if x.is_floating_point() else x
         ours, one = distributed(net, make), make(alone)
-        for _ in range(12):
+        for _ in range(6):
             for model, optimizer, features, labels in ((net, ours, x[rank], y[rank]),
                                                        (alone, one, x.flatten(0, 1), y.flatten(0, 1))):
                 optimizer.zero_grad()

@@ -329,30 +329,6 @@ def trains():
             raise AssertionError("it has ended well")
 
 
-def one_process(example, data, samples, trained):
-    """The example's model, trained without ranks on all samples of each batch."""
-    import importlib.util
-
-    import torch
-    spec = importlib.util.spec_from_file_location("example", example)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    images, labels = module.read_mnist(data, "train", int(samples)).tensors
-    torch.manual_seed(1)
-    model = module.Net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.5)
-    for epoch in range(10):
-        order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(epoch))
-        for batch in order.split(64):
-            optimizer.zero_grad()
-            torch.nn.functional.cross_entropy(model(images[batch]), labels[batch]).backward()
-            optimizer.step()
-    parameters = torch.load(trained)
-    for name, value in model.state_dict().items():
-        difference = (parameters[name] - value).abs().max().item()
-        check(difference <= 1e-6, f"{name} differs by {difference}")
-
-
 if __name__ == "__main__":
-    parts = values, failures, sleep, interrupted, names, trains, one_process
+    parts = values, failures, sleep, interrupted, names, trains
     {function.__name__: function for function in parts}[sys.argv[1]](*sys.argv[2:])

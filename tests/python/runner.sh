@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Functions that a driver in Python calls on ranks: values, failures, an interrupted driver, and the names of Horovod and
-# Spark. Then the example of TorchDistributor, against one process.
+# Spark. Then the example of TorchDistributor.
 source "$(dirname "${BASH_SOURCE[0]}")/../launch/expect.sh"
 unset "${!SLURM_@}" MASTER_ADDR MASTER_PORT
 source "$FARANDOLE_SOURCE/tests/wheel_python.sh"
@@ -22,7 +22,6 @@ example=$FARANDOLE_SOURCE/src/farandole/python/examples/torch_distributor.py
 expect 0 drive "$example" "$data" --workers 2 --samples 512 --save "$work/model.pt"
 says out '^epoch 10: loss 0\.'
 says out '^accuracy on 500 test samples: ([789][0-9]|100)\.'
-expect 0 drive "$here/runner.py" one_process "$example" "$data" 512 "$work/model.pt"
 run=("$work"/runs/*)
 [[ -s $run/run.json && $(grep -c ' epoch ' "$run"/logs/rank-0000.log) == 10 ]] || fail "the run is not recorded: $(ls -R "$run")"
 expect 0 "$bin/farandole" analyze "$run"

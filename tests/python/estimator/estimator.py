@@ -1,9 +1,8 @@
 """The estimator on ranks of `farandole run`, against one process. estimator.sh starts the parts:
 
-cases FOLDER [MNIST EPOCHS CASE...]: on each rank; rank 0 is the driver, too, so that one start of the ranks serves all.
+cases FOLDER: on each rank; rank 0 is the driver, too, so that one start of the ranks serves all.
 driver FOLDER: a driver whose ranks are started by the estimator.
 """
-import gzip
 import json
 import os
 import signal
@@ -397,35 +396,6 @@ class Cases:
         assert estimator.copy({estimator.getParam("epochs"): 2}).getEpochs() == 2 and estimator.getEpochs() == 7
         assert estimator.getShufflingBufferSize() is None and estimator.getInMemoryCacheAll() is False
 
-    # --- MNIST
-
-    def mnist(self, data, epochs):
-        train, test = (digits(os.path.join(data, name)) for name in ("train10k", "t10k"))
-        net = convolutional()
-        batch = 64 // self.size
-        model = TorchEstimator(
-            backend=self.backend, store=self.store, model=net, optimizer=torch.optim.SGD(net.parameters(), lr=0.05 / self.size,
-                                                                                        momentum=0.5),
-            loss=lambda output, label: F.nll_loss(output, label.long()), feature_cols=["features"], label_cols=["label"],
-            input_shapes=[[-1, 1, 28, 28]], batch_size=batch, epochs=epochs, verbose=0, random_seed=1).fit(train)
-        got = np.stack(model.transform(test)["label__output"].to_pylist()).argmax(1)
-        alone = convolutional()
-        optimizer = torch.optim.SGD(alone.parameters(), lr=0.05, momentum=0.5)
-        images, labels = (torch.from_numpy(part) for part in tensors(train))
-        for epoch in range(epochs):
-            order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(epoch))
-            for rows in order.split(batch * self.size):
-                optimizer.zero_grad()
-                F.nll_loss(alone(images[rows]), labels[rows]).backward()
-                optimizer.step()
-        images, labels = tensors(test)
-        with torch.no_grad():
-            expected = torch.cat([alone(part) for part in torch.from_numpy(images).split(256)]).argmax(1).numpy()
-        accuracies = [(guess == labels).mean() * 100 for guess in (got, expected)]
-        print(f"accuracy after {epochs} epochs on {self.size} ranks: estimator {accuracies[0]:.2f} %, one process "
-              f"{accuracies[1]:.2f} %", file=sys.stderr)
-        assert accuracies[0] > accuracies[1] - 1 and accuracies[1] > 80, accuracies
-
 
 class Twice(nn.Module):
     """One output for two labels of which the second is only a number of the row."""
@@ -443,36 +413,16 @@ class Fails(Callback):
         raise AssertionError("a run that has ended must not begin again")
 
 
-def convolutional():
-    torch.manual_seed(3)
-    return nn.Sequential(nn.Conv2d(1, 8, 5, 2), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 12 * 12, 10), nn.LogSoftmax(1))
-
-
-def digits(prefix):
-    with gzip.open(prefix + "-images-idx3-ubyte.gz") as file:
-        images = np.frombuffer(file.read(), np.uint8, offset=16).reshape(-1, 784) / np.float32(255)
-    with gzip.open(prefix + "-labels-idx1-ubyte.gz") as file:
-        labels = np.frombuffer(file.read(), np.uint8, offset=8).astype(np.int64)
-    features = pa.FixedSizeListArray.from_arrays(pa.array(images.reshape(-1)), 784)
-    return pa.table({"features": features, "label": labels})
-
-
-def tensors(digits):
-    images = digits["features"].combine_chunks().flatten().to_numpy().reshape(-1, 1, 28, 28)
-    return images, digits["label"].to_numpy().copy()
-
-
-def cases(folder, mnist="", epochs="1", *only):
+def cases(folder):
     import farandole.torch as hvd
     hvd.init()
     backend = Here(hvd)
     if hvd.rank() != 0:
         return backend.serve()
     tests = Cases(backend, folder)
-    for name in only or [name for name in vars(Cases) if name[0] != "_" and name not in ("estimator", "mnist")]:
+    for name in [name for name in vars(Cases) if name[0] != "_" and name != "estimator"]:
         start = time.time()
-        if name != "mnist" or mnist:
-            getattr(tests, name)(*([mnist, int(epochs)] if name == "mnist" else []))
+        getattr(tests, name)()
         print(f"{name}: {time.time() - start:.1f} s", file=sys.stderr)
     hvd.broadcast_object(None, 0)
     print("equal")
