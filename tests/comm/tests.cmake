@@ -3,7 +3,7 @@ set_target_properties(stall_program PROPERTIES ENABLE_EXPORTS ON)
 farandole_script_test(comm.stalls comm/watch/stalls.sh 60)
 farandole_script_test(comm.lost_ranks comm/watch/lost_ranks.sh 15)
 farandole_test_program(deadlock_program comm/watch/deadlock_program.cc LAYERS comm LOGIC)
-farandole_script_test(comm.deadlocks comm/watch/deadlocks.sh 100)
+farandole_script_test(comm.deadlocks comm/watch/deadlocks.sh 40)
 farandole_test_program(foreign_mpi_program comm/job/foreign_mpi_program.cc LAYERS comm LOGIC)
 farandole_script_test(comm.foreign_mpi comm/job/foreign_mpi.sh 5)
 # With LibTorch, train.deadlocks, trainer.stalled and trainer.survivors do the same optimized.

@@ -61,7 +61,7 @@ fits=("${classify[*]} --run on-2 --epochs 4 --validation 0.1"
   "$line --optimizer adamw --schedule step --lr 0.05 --epochs 3 --batch-size 50 --run adamw"
   "$line --optimizer adagrad --lr 0.05 --epochs 3 --batch-size 50 --run adagrad"
   "$line --loss loss.pt --lr 0.1 --epochs 1 --run script"
-  "${classify[*]} --epochs 40 --checkpoint-every 10steps --metrics accuracy --seed 3 --run whole")
+  "${classify[*]} --epochs 20 --checkpoint-every 10steps --metrics accuracy --seed 3 --run whole")
 LD_LIBRARY_PATH=$bin/../tests/double${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} CUDA_VISIBLE_DEVICES=0,7 many 2 "${fits[@]/#/--store runs }" ||
   fail "fits on 2 ranks"
 grep -qE '^epoch 4 .*validation loss 0\.[0-4].*accuracy (1\.0|0\.9)' out || fail "a fit on 2 ranks learns nothing"
@@ -195,7 +195,7 @@ assert abs(equal("runs/lbfgs-4/state.h5", "runs/lbfgs-2/state.h5")["fc.weight"][
 PYTHON
 
 # A fit that was killed within an epoch resumes, and ends as one that was not.
-whole=(fit -n 2 --store killed "${classify[@]}" --epochs 40 --checkpoint-every 10steps --metrics accuracy --seed 3)
+whole=(fit -n 2 --store killed "${classify[@]}" --epochs 20 --checkpoint-every 10steps --metrics accuracy --seed 3)
 killed killed/fit-0001 farandole "${whole[@]}"
 timeout 200 farandole "${whole[@]}" >out 2>err || fail "the fit cannot be resumed"
 grep -q 'continuing from step' out && [[ $(ls killed) == fit-0001 ]] || fail "the fit was not continued: $(ls killed)"

@@ -27,10 +27,11 @@ train() {
 }
 
 # await WHAT COMMAND…: until the command is true; the test fails with WHAT if $launcher has ended before
+exec {never}<> <(:)  # which nobody writes into: to wait without a process
 await() {
   until "${@:2}"; do
     kill -0 "$launcher" 2>/dev/null || fail "$1"
-    read -rt 0.02 <> <(:) || true
+    read -rt 0.05 -u "$never" || true
   done
 }
 more_lines() { [[ $(grep -cs "${3:-.}" "$1") -gt $2 ]]; }  # FILE N [PATTERN]: more than N
