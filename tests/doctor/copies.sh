@@ -112,7 +112,7 @@ random.seed(int(os.environ.get("FARANDOLE_TEST_SEED", "1")))
 doctor = os.path.join(os.environ["FARANDOLE_BIN"], "farandole-doctor")
 files = [os.path.join(folder, name) for folder, _, names in os.walk("copy") for name in names]
 sound = {file: open(file, "rb").read() for file in files}
-for round in range(200 if "FARANDOLE_TEST_SEED" in os.environ else 50):
+for round in range(200 if "FARANDOLE_TEST_SEED" in os.environ else 20):
     for file in random.sample(files, 3):
         data = bytearray(sound[file])
         if random.random() < 0.3:
