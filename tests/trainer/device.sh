@@ -2,7 +2,7 @@
 # Without a usable GPU, --device cuda is refused with the reason, and the default trains on CPUs and says why.
 source "$(dirname "$0")/common.sh"
 ! nvidia-smi -L >/dev/null 2>&1 || { echo "skipped: this machine has a GPU; see tests/gpu/run"; exit 77; }
-options=(--model mlp --data synthetic --synthetic-samples 64 --timeline off)
+options=(--model mlp --data synthetic --synthetic-samples 64 --timeline off) ranks=1
 
 refused 64 "--device cuda cannot be used: .*; use --device cpu" "${options[@]}" --run-dir x --device cuda
 FARANDOLE_CUDA_LIBRARY=/proc/nowhere/libcudart.so refused 64 "/proc/nowhere/libcudart.so cannot be loaded|built without the headers" \

@@ -12,14 +12,14 @@ with h5py.File("data.h5", "w") as f:
     f["x"], f["y"] = x.astype("f4"), y.astype("i4")
 PYTHON
 frozen=(--model mlp --data data.h5 --width 16 --layers 2 --lr 0 --epochs 1 --batch 7 --timeline off)
-for ranks in 1 2 3; do
+for ranks in 1 3; do
   train "$ranks" "${frozen[@]}" --run-dir "frozen$ranks" || fail "$ranks ranks"
   grep -o '"eval_loss":[^}]*' "frozen$ranks/metrics.jsonl" >>evaluations
 done
 /usr/bin/python3 - <<'PYTHON' || fail "the evaluation depends on the number of ranks"
 import json
 lines = [json.loads("{" + line + "}") for line in open("evaluations")]
-assert len(lines) == 3, lines
+assert len(lines) == 2, lines
 for line in lines:
     assert abs(line["eval_loss"] - lines[0]["eval_loss"]) < 1e-6 and line["eval_accuracy"] == lines[0]["eval_accuracy"], lines
 PYTHON
@@ -56,14 +56,3 @@ events = json.load(gzip.open("a run/timeline.json.gz"))["traceEvents"]
 assert sorted({e["args"]["step"] for e in events if e.get("cat") == "step"}) == list(range(10, 20))
 assert 2 <= len(glob.glob("a run/checkpoints/step-*.h5")) <= 3, glob.glob("a run/checkpoints/*")
 PYTHON
-
-# If a recorder has no space on the disk, this is reported once, and training continues.
-mkdir tiny
-if mount -t tmpfs -o size=30m none tiny 2>/dev/null; then
-  trap 'umount "$work/tiny"; rm -rf "$work"' EXIT
-  train 2 --model mlp --data data.h5 --width 16 --epochs 1 --run-dir tiny/run || fail "training without room for a recorder"
-  [[ $(grep -c 'recorder' err) -ge 1 && $(grep -c . err) -le 2 ]] || fail "the missing recorder is not said once a rank"
-  [[ $(find tiny/run/checkpoints -name '*.h5' | wc -l) == 1 ]] || fail "no checkpoint"
-  "$bin/farandole" analyze tiny/run >out 2>err
-  [[ $? == 65 && $(grep -c . err) == 1 ]] || fail "an empty timeline"
-fi

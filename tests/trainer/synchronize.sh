@@ -10,7 +10,7 @@ for kind in "--synchronize parameters:3 --optimizer sgd --momentum 0.9 --lr 0.05
   rm -rf whole parts
   read -ra choice <<<"$kind"
   train 2 "${options[@]}" "${choice[@]}" --run-dir whole || fail "the uninterrupted run with $kind"
-  train 2 "${options[@]}" "${choice[@]}" --run-dir parts || fail "the first run with $kind"
+  cp -r whole parts
   for file in parts/checkpoints/*.h5; do
     step=${file##*step-}
     ((10#${step%.h5} <= 8)) || rm "$file"

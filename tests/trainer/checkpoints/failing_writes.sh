@@ -39,7 +39,7 @@ plans() {
     for error in 28 5; do for how in once on; do echo "$n $error $how"; done; done  # ENOSPC, EIO
   done
 }
-sample=10
+sample=5
 [[ ${1:-} != all ]] || sample=$((4 * writes))
 RANDOM=${FARANDOLE_TEST_SEED:-1}
 mapfile -t chosen < <(plans | while read -r plan; do echo "$RANDOM $plan"; done | sort -n | head -n "$sample" | cut -d' ' -f2-)

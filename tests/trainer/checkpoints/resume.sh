@@ -13,7 +13,7 @@ last=$(ls whole/checkpoints | tail -n 1)
 steps=${last#step-}
 per_epoch=$((10#${steps%.h5} / 3))
 
-for stop in $((per_epoch / 2)) $per_epoch $((per_epoch + 7)); do
+for stop in $((per_epoch / 2)) $per_epoch; do
   rm -rf parts
   train 2 "${options[@]}" --run-dir parts --steps "$stop" || fail "the first part, $stop steps"
   train 2 "${options[@]}" --run-dir parts || fail "the second part after $stop steps"

@@ -5,7 +5,7 @@ source "$(dirname "$0")/../common.sh"
 options=(--model mlp --data synthetic --width 16 --log-steps 5 --run-dir run)
 train 2 "${options[@]}" --steps 20 || fail "the first start"
 cp -a run before
-for launcher in "" "--run-dir run" "--trace-mpi --run-dir run"; do
+for launcher in "" "--trace-mpi --run-dir run"; do
   # shellcheck disable=SC2086
   timeout 300 "$bin/farandole" run -n 2 $launcher -- "$bin/farandole" train "${options[@]}" --steps 20 >out 2>err || fail "the same command with '$launcher'"
   grep -q 'nothing left to do' out || fail "it trained again with '$launcher'"

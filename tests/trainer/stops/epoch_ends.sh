@@ -42,14 +42,14 @@ assert len(steps) - len(epochs) in (0, 1), (steps[-1], epochs[-1])
 PYTHON
 }
 options+=(--data short.h5)
-for turn in 1 2 3; do
+for turn in 1 2; do
   stop trained
   is_whole "after stop $turn at the end of an epoch"
 done
 
 rm -r run
 options+=(--data long.h5)
-for when in evaluates trained evaluates trained; do
+for when in evaluates trained; do
   stop $when
   is_whole "after a stop during an evaluation"
 done
