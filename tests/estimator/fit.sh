@@ -50,8 +50,8 @@ tail -n 8 out | grep -qE '^epoch 3 .* loss 0\.00' || fail "L-BFGS does not solve
 [[ $(grep -cE '^ +0  [^ ]+ +[0-9]+ +[1-9][0-9]* +[0-9.]+ +[0-9.]+$' out) == "${#fits[@]}" ]] || fail "there is no table of what ranks use"
 grep -qE '"cpu_percent":\[[0-9.]+\],"memory_mib":\[[0-9.]+\]' runs/on-1/metrics.jsonl || fail "metrics.jsonl"
 # On 2 ranks, of which rank 0 has a GPU, as its driver's library says: what is validated on is not trained on; two labels, each with
-# a loss and metrics; a column that chooses the rows to validate on, weights, accumulation, limits of the gradients, 16 bits; a loss as
-# a script.
+# a loss and metrics; a column that chooses the rows to validate on, weights, accumulation, limits of the gradients, 16
+# bits; a loss that is a script.
 fits=("${classify[*]} --run on-2 --epochs 4 --validation 0.1"
   "--table train.h5 --features pixels --label digit,total --model two.pt --loss nll,mse --loss-weights 1,0.5 --lr 0.1 --batch-size 32
     --epochs 3 --validation 0.1 --metrics accuracy,f1,mae --run two"

@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# What a first day does to the run directory of a program of one's own (own_training.cc): no space, no right to write, no
-# samples.
+# What a first day does to the run directory of a program of one's own (own_training.cc): no space, no right to write, and no samples.
 if [[ ${1:-} != inside ]]; then
   unshare -rm mount -t tmpfs none /tmp 2>/dev/null || { echo "skipped: file systems cannot be mounted here"; exit 77; }
   exec unshare -rm bash "$0" inside
