@@ -1,6 +1,6 @@
 // Runs the command lines of farandole fit that are its arguments, on the ranks of one job, because ranks take
-// longer to start than to fit. Ends with the exit code of the first fit that fails. A command line that begins
-// with the word refused must end with an error that all ranks know: its code and text are printed.
+// longer to start than to fit. Ends with the exit code of the first fit that fails. A command line that
+// begins with the word refused must end with an error that all ranks know: its code and text are printed.
 #include <farandole/train/session.h>
 #include <fmt/format.h>
 #include <functional>

@@ -1,6 +1,6 @@
-// A small training for each argument, with the mistake that it names, on rank 1 if it is that of one rank. Each
-// error but the last one's is printed, because one start of the ranks serves all that end in the same way. The
-// session is a bare one, as in the example of README.md.
+// A small training for each argument, with the mistake that it names, on rank 1 if it is that of one rank.
+// Each error but the last one's is printed, because one start of the ranks serves all that end in the same
+// way. The session is a bare one, as in the example of README.md.
 #include <csignal>
 #include <cstdlib>
 #include <functional>
