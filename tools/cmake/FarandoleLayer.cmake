@@ -113,7 +113,7 @@ endfunction()
 # farandole_library(NAME USES LIBRARY... LAYERS LAYER... LIBRARIES LIB... HEADERS FILE... [EXPORTS FILE])
 # A shared library libfarandole_NAME of the layers' objects, which are not compiled again; users link Farandole::NAME and
 # include the HEADERS. USES names libraries made before, LIBRARIES what the headers need; all else that the layers need is
-# linked and hidden, as EXPORTS says. The target `libraries` is all of them; no program needs them.
+# linked and hidden, as EXPORTS says. The target `libraries` is all of them; no program needs them but libfarandole_c.
 add_custom_target(libraries)
 function(farandole_library name)
   cmake_parse_arguments(ARG "" "EXPORTS" "USES;LAYERS;LIBRARIES;HEADERS" ${ARGN})
