@@ -85,6 +85,9 @@ fi
 ! ldd "$lib/libfarandole_c.so" | grep -iE 'torch|cuda' >out || fail "the C interface needs LibTorch or CUDA"
 read -ra flags < <(pkg-config --libs farandole-c)
 command -v gfortran >/dev/null && { gfortran -J "$work" "$share/examples/reduce.f90" "${flags[@]}" -o examples/reduce_fortran >out 2>err || fail "Fortran"; }
+sed -n '/^```c$/,/^```$/{//!p}' "$FARANDOLE_SOURCE/docs/c-interface.md" >sum.c
+cc -std=c11 -Wall -Werror sum.c $(pkg-config --cflags --libs farandole-c) -o sum >out 2>err || fail "cc with pkg-config"
+timeout 300 "$prefix/bin/farandole" run -n 2 -- ./sum >out 2>err && grep -qx 'the sum over 2 ranks is 39' out || fail "the program of docs/c-interface.md"
 for program in examples/reduce*; do
   [[ -x $program && -f $program ]] || continue
   rm -rf runs/reduce

@@ -27,7 +27,7 @@ COMMANDS_WITH_WORDS = {"timeline": ("merge", "slice", "salvage", "export"),  # w
                        "bench": ("allreduce", "step", "timeline", "checkpoint"),
                        "table": ("show", "split"), "runs": ("list", "show", "best"), "model": ("show",)}
 COMMANDS = ("run", "train", "new", "config", "submit", "status", "fit", "transform", "evaluate", "analyze", "doctor", "checkpoint")
-OTHERS = ("clang-format", "cmake", "ctest", "g++", "jq", "kill", "nsys", "python3", "sbatch", "scancel", "spack", "srun")  # not ours
+OTHERS = ("cc", "clang-format", "cmake", "ctest", "g++", "jq", "kill", "nsys", "python3", "sbatch", "scancel", "spack", "srun")  # not ours
 PRESETS = {preset["name"] for preset in json.loads((SOURCE / "CMakePresets.json").read_text())["configurePresets"]}
 SBATCH_OPTIONS = {"--account", "--cpus-per-task", "--gpus-per-task", "--no-requeue", "--partition", "--signal", "--time"}
 SCRIPTS = ("tools/", "tests/", "slurm/")
