@@ -3,7 +3,7 @@ import torch
 import torch.nn.functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from farandole.torch._calls import allgather, allreduce
+from farandole.torch._calls import allreduce
 from farandole.torch._ranks import Sum, size
 
 
@@ -38,24 +38,25 @@ def _along(values, input):
 
 
 class _Normalize(torch.autograd.Function):
-    """Half types are summed in float32."""
+    """As train/layers/sync_batch_norm.cc: each rank's mean and variance, merged in float64, and the same gradient. Half
+    types are summed in float32."""
 
     @staticmethod
     def forward(ctx, input, weight, bias, running_mean, running_var, momentum, eps):
-        channels, others = input.size(1), _over_channels(input)
+        channels = input.size(1)
         values = input.float() if input.dtype in (torch.float16, torch.bfloat16) else input
-        count = input.numel() // channels
-        mean = values.sum(others) / max(count, 1)
-        squares = (values - _along(mean, input)).square().sum(others)
-        own = torch.cat([mean, squares, mean.new_tensor([count])]).unsqueeze(0)
-        parts = allgather(own, "sync_batch_norm")
-        means, squares, counts = parts[:, :channels], parts[:, channels:-1], parts[:, -1:]
-        total = counts.sum()
-        mean = (means * counts).sum(0) / total
-        variance = (squares + counts * (means - mean).square()).sum(0) / total
+        sums = values.new_zeros(2 * channels + 1, dtype=torch.float64)
+        if input.numel():
+            variance, mean = (part.double() for part in torch.var_mean(values, _over_channels(input), correction=0))
+            sums = torch.cat([mean, variance + mean.square(), mean.new_ones(1)]) * (input.numel() // channels)
+        sums = allreduce(sums, name="sync_batch_norm", op=Sum)
+        total = sums[-1]
+        mean, squares = (sums[:-1] / total).chunk(2)
+        variance = (squares - mean.square()).clamp_(min=0)
         if running_mean is not None:
             running_mean.lerp_(mean.to(running_mean), momentum)
             running_var.lerp_((variance * (total / (total - 1))).to(running_var), momentum)
+        mean, variance = mean.to(values), variance.to(values)
         scale = torch.rsqrt(variance + eps)
         ctx.save_for_backward(input, weight, mean, scale, total)
         affine = [part if part is None else part.to(mean.dtype) for part in (weight, bias)]
@@ -69,8 +70,8 @@ class _Normalize(torch.autograd.Function):
         of_bias, of_weight = gradient.to(normal.dtype).sum(others), (gradient * normal).sum(others)
         of_input = None
         if ctx.needs_input_grad[0]:
-            sums = allreduce(torch.cat([of_bias, of_weight]), name="sync_batch_norm.backward", op=Sum) / total
-            mean_bias, mean_weight = (_along(part, input) for part in sums.chunk(2))
+            sums = allreduce(torch.cat([of_bias, of_weight]).double(), name="sync_batch_norm.backward", op=Sum) / total
+            mean_bias, mean_weight = (_along(part, input) for part in sums.to(scale).chunk(2))
             factor = scale if weight is None else scale * weight
             of_input = ((gradient - mean_bias - normal * mean_weight) * _along(factor, input)).to(input.dtype)
         return (of_input, of_weight.to(weight.dtype) if ctx.needs_input_grad[1] else None,
