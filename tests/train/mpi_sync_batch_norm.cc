@@ -166,7 +166,7 @@ TEST(SyncBatchNorm, ReplacesBatchNormInSequentials) {
   torch::manual_seed(6);
   Sequential net(Conv2d(Conv2dOptions(3, 4, 3)), BatchNorm2d(4), ReLU(), Flatten(),
                  torch::nn::Linear(2 * 2 * 4, features), BatchNorm1d(features));
-  auto synced = convert_sync_batchnorm(net, session->collectives());
+  auto synced = convert_sync_batchnorm(net, *session);
   const auto names = net->named_parameters().keys();
   ASSERT_EQ(synced->named_parameters().keys(), names);
   ASSERT_EQ(synced->named_buffers().keys(), net->named_buffers().keys());

@@ -3,8 +3,7 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
-#include <map>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -18,14 +17,13 @@
 
 namespace farandole {
 
-class DividedOptimizer;
 class LossScaler;
 
 // Returns the weights of all Embedding and EmbeddingBag modules with sparse(true), by their names
 // in named_parameters(), for DistributedOptimizerOptions::sparse_parameters.
 std::vector<std::string> sparse_parameters(const torch::nn::Module& module);
 
-// Parameters, reduced gradients and optimizer state are views of flat buckets. SGD, Adam, AdamW and, on CPUs,
+// Parameters, reduced gradients and optimizer state are views of flat buckets. SGD, Adam, AdamW and
 // RMSprop update whole buckets with fused kernels as soon as a bucket is reduced; the results equal those
 // of their own step() except for rounding. Other optimizers, types other than float32 and float64, and
 // steps with a closure use the optimizer's own step(). If a parameter has a gradient on some ranks only,
@@ -138,14 +136,17 @@ class DistributedOptimizer {
   void gather_state();
 
   // For checkpoints, also of a Run.
-  LossScaler* loss_scaler();    // Null without loss_scaling. The type is not installed, as the next one.
-  DividedOptimizer* divided();  // Null unless the ranks divide the state on GPUs.
+  LossScaler* loss_scaler();  // Null without loss_scaling. The type is not installed.
+  // Calls `visit` for each parameter that has state, with the whole state, also if the ranks divide it. The
+  // tensors are those of the inner optimizer, or else made for this call, for one bucket at a time.
+  // Collective: every rank of the group must call this in the same order.
+  using VisitState =
+      std::function<void(const torch::Tensor& parameter, torch::optim::OptimizerParamState& state)>;
+  void visit_state(const VisitState& visit);
   const DistributedOptimizerOptions& options() const;
 
  private:
   friend class Join;
-  friend void check_replicas(Session& session, const torch::nn::Module& model);
-  std::map<const void*, std::uint64_t> hashes_of_shared();
   void join(bool divide_by_all);
   std::size_t shadow();  // Returns the number of steps of other ranks in which it took part.
 

@@ -75,15 +75,10 @@ GpuOfRank use_gpu(std::shared_ptr<const GpuRuntime> runtime, int device) {
 
 }  // namespace
 
-struct Session::Internals::Parts {
-  TensorCollectives collectives{std::make_unique<TensorCollectives::Internals>()};
-  torch::Device device = torch::kCPU;
-};
-
-Session::Internals::Internals() : parts_(std::make_unique<Parts>()) {
+Session::Internals::Internals(TensorCollectives::Internals& collectives) {
   share_cores(layout().local_size);
   keep_freed_memory();
-  communicator_changes = [this](JoinCommunicator* ranks) { parts_->collectives.internals().use(ranks); };
+  communicator_changes = [&collectives](JoinCommunicator* ranks) { collectives.use(ranks); };
   communicator_changes(&communicator());
 }
 
@@ -128,7 +123,9 @@ const std::vector<int>& Group::ranks() const {
 Session::Session(int, const char* const*) : Session(RecordFrom::start) {}
 
 Session::Session(RecordFrom from)
-    : internals_(std::make_unique<Internals>()), exceptions_at_start_(std::uncaught_exceptions()) {
+    : TensorCollectives(std::make_unique<TensorCollectives::Internals>()),
+      internals_(std::make_unique<Internals>(TensorCollectives::internals())),
+      exceptions_at_start_(std::uncaught_exceptions()) {
   internals_->attend_errors(true);
   const auto folder = from == RecordFrom::start ? run_dir_of_environment() : std::filesystem::path();
   if (!folder.empty()) start_recording({.run_dir = folder});
@@ -150,12 +147,6 @@ Session::~Session() {
   internals_->attend_errors(false);
 }
 
-int Session::rank() const {
-  return internals_->layout().rank;
-}
-int Session::size() const {
-  return internals_->layout().size;
-}
 int Session::local_rank() const {
   return internals_->layout().local_rank;
 }
@@ -179,7 +170,7 @@ std::optional<std::string> Session::between_nodes() const {
   return internals_->mpi().between_nodes();
 }
 torch::Device Session::device() const {
-  return internals_->parts_->device;
+  return internals_->device;
 }
 
 std::string Session::use_device(std::string_view wish, int ranks_per_gpu) {
@@ -242,13 +233,10 @@ std::string Session::use_device(std::string_view wish, int ranks_per_gpu) {
     mine.gpu_topology.emplace_back(gpu.topology);
   }
   mine.gpu->shared = std::set(mine.gpus.begin(), mine.gpus.end()).size() < mine.gpus.size();
-  mine.parts_->device = torch::Device(torch::kCUDA, static_cast<torch::DeviceIndex>(mine.gpu->device));
+  mine.device = torch::Device(torch::kCUDA, static_cast<torch::DeviceIndex>(mine.gpu->device));
   return name + (mine.gpu->shared ? ", shared by ranks" : ", one for each rank");
 }
 
-TensorCollectives& Session::collectives() {
-  return internals_->parts_->collectives;
-}
 Timeline& Session::timeline() {
   return internals_->timeline();
 }

@@ -16,7 +16,6 @@
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 #include <torch/types.h>
-#include <utility>
 #include <vector>
 
 #include "farandole/base/error.h"
@@ -31,7 +30,8 @@ namespace farandole {
 // to do calls start_recording() itself, so that it does not replace the timeline of the earlier start.
 enum class RecordFrom { start, start_recording };
 
-class Session {
+// Its collectives are those of all ranks of the job. rank() is that of this process in the job.
+class Session : public TensorCollectives {
  public:
   // Starts MPI and the watchdogs for stalls and lost ranks. From now on, an exception that leaves main ends
   // the job with one line and an exit code, as in run_session(), and so does exit() inside the session. Sets
@@ -47,8 +47,6 @@ class Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  int rank() const;        // Rank of this process in the job, from 0.
-  int size() const;        // Number of ranks of the job.
   int local_rank() const;  // Rank among the ranks of this node.
   int local_size() const;  // Number of ranks of this node.
   int node_cores() const;  // Cores that the ranks of this node may use together.
@@ -72,34 +70,6 @@ class Session {
   // cannot be used.
   // Collective: every rank of the job must call this in the same order.
   std::string use_device(std::string_view wish, int ranks_per_gpu = 1);
-
-  // The collectives over all ranks of the job, as TensorCollectives describes them.
-  TensorCollectives& collectives();
-  torch::Tensor allreduce(const torch::Tensor& tensor, ReduceOp op = ReduceOp::average) {
-    return collectives().allreduce(tensor, op);
-  }
-  void allreduce_(torch::Tensor& tensor, ReduceOp op = ReduceOp::average) {
-    collectives().allreduce_(tensor, op);
-  }
-  std::vector<torch::Tensor> allreduce(const std::vector<torch::Tensor>& tensors,
-                                       ReduceOp op = ReduceOp::average) {
-    return collectives().allreduce(tensors, op);
-  }
-  void allreduce_(std::vector<torch::Tensor>& tensors, ReduceOp op = ReduceOp::average) {
-    collectives().allreduce_(tensors, op);
-  }
-  torch::Tensor all_gather(const torch::Tensor& tensor) { return collectives().all_gather(tensor); }
-  void broadcast_(torch::Tensor& tensor, int root = 0) { collectives().broadcast_(tensor, root); }
-  torch::Tensor reduce_scatter(const torch::Tensor& tensor, ReduceOp op = ReduceOp::sum) {
-    return collectives().reduce_scatter(tensor, op);
-  }
-  torch::Tensor all_to_all(const torch::Tensor& tensor, std::vector<std::int64_t> splits = {}) {
-    return collectives().all_to_all(tensor, std::move(splits));
-  }
-  void barrier() { collectives().barrier(); }
-  void broadcast(torch::nn::Module& module, int root = 0) { collectives().broadcast(module, root); }
-  void broadcast(torch::optim::Optimizer& optimizer) { collectives().broadcast(optimizer); }
-  void broadcast(std::string& text, int root = 0) { collectives().broadcast(text, root); }
 
   // Creates a group of the ranks in `ranks`, which are numbered in this order. Returns nullptr on ranks that
   // are not in the list. The group must not outlive the session or a call of start_recording.

@@ -22,7 +22,7 @@ class DistributedOptimizer;
 
 class Session::Internals : public Job {
  public:
-  Internals();
+  explicit Internals(TensorCollectives::Internals& collectives);
   ~Internals();
 
   // As Job::new_communicator().
@@ -48,11 +48,7 @@ class Session::Internals : public Job {
   std::optional<GpuOfRank> gpu;           // Set if gradients are in memory of a GPU.
   std::vector<std::string> gpus;          // UUID of the GPU of each rank; empty without GPUs.
   std::vector<std::string> gpu_topology;  // Of each rank, as GpuRuntime::topology(); empty without GPUs.
-
- private:
-  friend class Session;
-  struct Parts;  // session.cc
-  std::unique_ptr<Parts> parts_;
+  torch::Device device = torch::kCPU;     // Of this rank.
 };
 
 }  // namespace farandole

@@ -8,7 +8,6 @@
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/types.h>
 
-#include "farandole/train/session.h"
 #include "farandole/train/tensor_collectives.h"
 
 namespace farandole {
@@ -26,8 +25,6 @@ class SyncBatchNormImpl : public torch::nn::Cloneable<SyncBatchNormImpl> {
   };
 
   // Uses all ranks of the job or those of a group, which must outlive the module.
-  SyncBatchNormImpl(Session& session, const torch::nn::BatchNormOptions& with)
-      : SyncBatchNormImpl(session.collectives(), with) {}
   SyncBatchNormImpl(TensorCollectives& ranks, const torch::nn::BatchNormOptions& with);
   // Uses the tensors of another module without copying them.
   SyncBatchNormImpl(TensorCollectives& ranks, const torch::nn::BatchNormOptions& with,

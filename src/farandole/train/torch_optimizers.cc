@@ -204,16 +204,32 @@ std::vector<std::string> numbered_parameters(const torch::optim::Optimizer& opti
   return names;
 }
 
+void visit_optimizer_state(torch::optim::Optimizer& optimizer, const VisitOptimizerState& visit) {
+  with_state_type(optimizer, [](auto*) {});
+  for (auto& group : optimizer.param_groups())
+    for (const auto& parameter : group.params()) {
+      const auto found = optimizer.state().find(parameter.unsafeGetTensorImpl());
+      if (found != optimizer.state().end()) visit(parameter, *found->second);
+    }
+}
+
+NamedTensors named_state(torch::optim::Optimizer& optimizer, torch::optim::OptimizerParamState& state,
+                         const std::string& parameter) {
+  NamedTensors result;
+  with_state_type(optimizer, [&](auto* type) {
+    visit_fields(static_cast<std::remove_pointer_t<decltype(type)>&>(state), Export{parameter, result});
+  });
+  return result;
+}
+
 NamedTensors export_optimizer_state(torch::optim::Optimizer& optimizer,
                                     const std::vector<std::string>& names) {
   NamedTensors result;
-  with_state_type(optimizer, [&](auto* type) {
-    using State = std::remove_pointer_t<decltype(type)>;
-    for_each_parameter(optimizer, names, [&](const std::string& name, Tensor& parameter) {
-      const auto found = optimizer.state().find(parameter.unsafeGetTensorImpl());
-      if (found != optimizer.state().end())
-        visit_fields(static_cast<State&>(*found->second), Export{name, result});
-    });
+  with_state_type(optimizer, [](auto*) {});
+  for_each_parameter(optimizer, names, [&](const std::string& name, Tensor& parameter) {
+    const auto found = optimizer.state().find(parameter.unsafeGetTensorImpl());
+    if (found != optimizer.state().end())
+      for (auto& named : named_state(optimizer, *found->second, name)) result.push_back(std::move(named));
   });
   return result;
 }

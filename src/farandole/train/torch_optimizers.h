@@ -3,6 +3,7 @@
 // Thread safety: call from the training thread only.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <torch/optim/optimizer.h>
@@ -34,6 +35,15 @@ std::vector<std::string> numbered_parameters(const torch::optim::Optimizer& opti
 // Throws: UserError if the optimizer is not SGD, Adam, AdamW, RMSprop, Adagrad or L-BFGS.
 NamedTensors export_optimizer_state(torch::optim::Optimizer& optimizer,
                                     const std::vector<std::string>& names);
+
+// Calls `visit` for each parameter that has state, in the order of the groups.
+// Throws: as export_optimizer_state().
+using VisitOptimizerState =
+    std::function<void(const torch::Tensor& parameter, torch::optim::OptimizerParamState& state)>;
+void visit_optimizer_state(torch::optim::Optimizer& optimizer, const VisitOptimizerState& visit);
+// The tensors of one parameter's state, as export_optimizer_state() returns them.
+NamedTensors named_state(torch::optim::Optimizer& optimizer, torch::optim::OptimizerParamState& state,
+                         const std::string& parameter);
 
 // Replaces the whole state of the optimizer. It keeps tensors that are on the device of their parameter,
 // without a copy.

@@ -3,32 +3,25 @@
 #include <algorithm>
 #include <cmath>
 #include <exception>
-#include <fmt/format.h>
 #include <limits>
-#include <malloc.h>
 #include <utility>
 
 #include "farandole/base/error.h"
-#include "farandole/base/log.h"
 #include "farandole/comm/agreement.h"
 #include "farandole/comm/mpi/mpi_communicator.h"
 #include "farandole/comm/net/stream.h"
-#include "farandole/comm/node_sharing.h"
 #include "farandole/fusion/bucket_planner.h"
 #include "farandole/fusion/gradient_reducer.h"
 #include "farandole/job/job_errors.h"
 #include "farandole/train/collectives_internals.h"
-#include "farandole/train/optimizer/bucket_optimizer.h"
-#include "farandole/train/optimizer/divided_optimizer.h"
-#include "farandole/train/optimizer/gradient_synchronizer.h"
+#include "farandole/train/gradients/gradient_synchronizer.h"
+#include "farandole/train/gradients/trained_parameters.h"
 #include "farandole/train/optimizer/joining.h"
 #include "farandole/train/optimizer/loss_scaler.h"
 #include "farandole/train/optimizer/parameter_averaging.h"
-#include "farandole/train/optimizer/replica_guard.h"
-#include "farandole/train/optimizer/sharing_choice.h"
-#include "farandole/train/optimizer/trained_parameters.h"
-#include "farandole/train/replica_hashes.h"
+#include "farandole/train/replicas/replica_guard.h"
 #include "farandole/train/session_internals.h"
+#include "farandole/train/update/update_choice.h"
 
 namespace farandole {
 
@@ -79,7 +72,7 @@ struct DistributedOptimizer::Impl {
         options(with_wish(the_options, the_session.internals())),
         parameters(named),
         own_vote(the_options.stop_requested != nullptr),
-        guard(named, [this] { return hashes_of_shared(); }) {
+        guard(named) {
     auto& internals = session.internals();
     refuse_combinations(options, internals.gpu.has_value());
     if (options.loss_scaling) scale_loss(*options.loss_scaling);
@@ -97,7 +90,9 @@ struct DistributedOptimizer::Impl {
                           session.timeline());
     }
     gradients.emplace(session, std::move(ranks), parameters, sparse, options);
-    choose_sharing();
+    rules.emplace(inner, parameters.tensors, !sparse.tensors.empty());
+    choice.emplace(options, *rules, *gradients, guard.named(),
+                   UpdateFacts{.needs_all = needs_all(), .shares_parameters = shares_parameters()});
     joining.emplace(everyone(), inner);
     // The first order is kept in two cases. With compression, the bits of the result depend on the
     // plan, and a resumed run would make a new one. With averaged parameters, each rank's gradients
@@ -116,125 +111,18 @@ struct DistributedOptimizer::Impl {
     scaler.emplace(scaling);
   }
 
-  void choose_sharing() {
+  bool shares_parameters() const {
     const auto& others = session.internals().optimizers;
-    const bool shares_parameters = std::ranges::any_of(others, [&](const DistributedOptimizer* other) {
+    return std::ranges::any_of(others, [&](const DistributedOptimizer* other) {
       return std::ranges::any_of(other->impl_->parameters.tensors, [&](const torch::Tensor& tensor) {
         return std::ranges::any_of(parameters.tensors, [&](const auto& own) { return own.is_same(tensor); });
       });
     });
-    why_not =
-        why_not_shared(options, inner, parameters, gradients->ranks(),
-                       {.on_gpu = gradients->device() != nullptr,
-                        .can_gather = gradients->device() != nullptr && gradients->device()->can_gather(),
-                        .shares_parameters = shares_parameters});
-    if (!why_not.empty()) return;
-    has_parts = gradients->device() != nullptr;
-    if (!has_parts) sharing = gradients->ranks().node_sharing();
-    may_share = sharing != nullptr;
   }
 
   void use_planned_buckets() {
-    if (has_parts) return use_parts();
-    updates.reset();
-    may_share = may_share && all_still_share();
-    const bool divides = may_share && have_same_parameters();
-    if (!divides && guard.has_stepped() && std::exchange(sharing, nullptr) != nullptr)
-      why_not = "the ranks have different parameters";
-    may_share = sharing != nullptr;
-    divided = false;
-    // One kernel reduces and updates a bucket if nothing else must be known about all gradients before.
-    fuses = divides && sharing->is_whole() && !needs_all();
-    gradients->use(planner->plan(), fuses ? sharing : nullptr);
-    if (divides) divide();
-    if (!divided) {
-      if (std::exchange(fuses, false)) gradients->use(planner->plan());
-      updates.emplace(inner, gradients->plan(), parameters.tensors, gradients->flat());
-    }
-    needs_buckets = false;
+    updates = choice->make(planner->plan(), std::move(updates), guard.has_stepped());
     follow_loss_scale();
-  }
-
-  // A node decides for itself to stop. In new buckets, all nodes do the same.
-  bool all_still_share() {
-    int stopped = sharing == nullptr ? 1 : 0;
-    gradients->ranks().allreduce("shared parameters", &stopped, 1, DType::int32, ReduceOp::max);
-    if (stopped == 0) return true;
-    if (std::exchange(sharing, nullptr) != nullptr) why_not = "another node has stopped sharing them";
-    return false;
-  }
-
-  // On GPUs, each rank has all parameters, and the state of its part of them.
-  void use_parts() {
-    const auto former = std::move(parts);
-    gradients->use(planner->plan(), nullptr, Divided::yes);
-    parts = std::make_unique<DividedOptimizer>(inner, *gradients->device(), gradients->plan(),
-                                               parameters.tensors, gradients->flat(), former.get());
-    follow_loss_scale();
-  }
-
-  // Ranks that begin with different parameters are refused in the first step. They do not share them before.
-  bool have_same_parameters() {
-    return find_disagreements(gradients->ranks(), "parameters to share", hashes_of(guard.named())).empty();
-  }
-
-  void divide() {
-    std::string reason;
-    try {
-      updates.emplace(inner, gradients->plan(), parameters.tensors, gradients->flat(), sharing);
-    } catch (const Error& error) {
-      if (error.exit_code() != ExitCode::failure) throw;
-      reason = error.what();
-    }
-    int failed = reason.empty() ? 0 : 1;
-    gradients->ranks().allreduce("shared parameters", &failed, 1, DType::int32, ReduceOp::max);
-    divided = failed == 0;
-    if (divided) {
-      ::malloc_trim(0);  // Returns the former memory of the parameters to the system.
-      return;
-    }
-    updates.reset();
-    const bool speaks = std::exchange(sharing, nullptr)->node_rank() == 0;
-    may_share = false;
-    why_not = reason.empty() ? "another node has no memory that its ranks can share" : reason;
-    if (options.shard == Shard::required) throw Error(why_not);
-    if (speaks)
-      log_warning("parameters and optimizer state are not divided by the ranks of a node: {}", why_not);
-  }
-
-  // Parameters that have memory of their own on this rank are not in the result.
-  KnownHashes hashes_of_shared() { return divided ? updates->hash_places() : KnownHashes(); }
-
-  // From now on, each rank has parameters and state of its own.
-  void stop_sharing(bool meets) {
-    if (!std::exchange(divided, false)) return;
-    if (meets) sharing->meet("end of shared parameters");
-    updates->stop_sharing();
-    if (meets) sharing->meet("end of shared parameters");
-    sharing = nullptr;
-    fuses = false;
-  }
-
-  // Call this when a step begins to update. Ranks whose program changes parameters in different ways, or in
-  // every step, have their own from now on, with the changes.
-  void adopt_changes() {
-    if (!divided) return;
-    constexpr int in_every_step = 3;
-    const bool required = options.shard == Shard::required;
-    if (updates->prepare(required ? std::numeric_limits<int>::max() : in_every_step)) return;
-    const auto differing = updates->first_difference();
-    const auto reason = differing ? fmt::format("the ranks of a node have changed {} in different ways",
-                                                parameters.names[*differing])
-                                  : std::string("the program changes parameters in every step");
-    if (required)
-      throw UserError(reason +
-                      ", so that they cannot share parameters; change them alike, or use shard auto");
-    const bool speaks = sharing->node_rank() == 0;
-    needs_buckets = fuses;
-    stop_sharing(false);
-    why_not = reason;
-    if (speaks)
-      log_warning("parameters and optimizer state are no longer divided by the ranks of a node: {}", reason);
   }
 
   // Where the reduction can, it divides the gradients by the scale of the loss.
@@ -275,22 +163,23 @@ struct DistributedOptimizer::Impl {
     return factor.item<double>();
   }
 
-  // `known`: the last bucket of which is known whether it is finite.
-  void update(std::size_t bucket, const GradientFactor& factor, std::size_t known) {
-    const Span span(session.timeline(), Category::optimizer, "update");
-    const auto leave_out = gradients->found_nonfinite(known);
-    if (parts != nullptr) parts->update(bucket, factor, leave_out);
-    if (updates) updates->update(bucket, factor, leave_out);
+  // When a step begins to update.
+  void begin_updates() {
+    rules->follow_groups();
+    updates->begin();
   }
 
-  // No rank may change parameters before all ranks of the node have come to the end of their passes, or go on
-  // before all parts are updated.
+  // `known`: the last bucket of which is known whether it is finite.
+  void update(std::size_t bucket, const BucketGradients& with, std::size_t known) {
+    const Span span(session.timeline(), Category::optimizer, "update");
+    updates->update(bucket, with, gradients->found_nonfinite(known));
+  }
+
   void update_all(const GradientFactor& factor) {
     const auto buckets = gradients->flat().size();
-    adopt_changes();
-    for (std::size_t b = 0; b < buckets; ++b) update(b, factor, buckets - 1);
-    if (parts != nullptr) parts->hold();
-    if (divided) sharing->meet("end of the update");
+    begin_updates();
+    for (std::size_t b = 0; b < buckets; ++b) update(b, {.factor = factor}, buckets - 1);
+    updates->end();
   }
 
   // True if this step cannot end before the host knows whether the gradients are finite. If the session
@@ -298,7 +187,7 @@ struct DistributedOptimizer::Impl {
   // and throws then.
   bool must_know() const {
     return scaler || joins_gradients() || options.on_nonfinite == OnNonFinite::skip ||
-           (options.on_nonfinite == OnNonFinite::stop && has_others());
+           (options.on_nonfinite == OnNonFinite::stop && rules->has_others());
   }
 
   // Called when all gradients are reduced. Returns whether the parameters should be updated.
@@ -328,10 +217,12 @@ struct DistributedOptimizer::Impl {
       joining->agree_to_step(true, true);
     }
     const bool already_reduced = std::exchange(synchronized, false);
-    const bool updated = already_reduced          ? update_synchronized()
-                         : fuses                  ? update_with_reduction()
-                         : needs_all() || divided ? update_after_reduction()
-                                                  : update_during_reduction();
+    using Needs = ParameterUpdate::Needs;
+    const auto needs = updates->needs();
+    const bool updated = already_reduced                              ? update_synchronized()
+                         : needs == Needs::buckets_of_ranks           ? update_with_reduction()
+                         : needs_all() || needs == Needs::all_buckets ? update_after_reduction()
+                                                                      : update_during_reduction();
     if (updated) end_step();
   }
 
@@ -345,14 +236,13 @@ struct DistributedOptimizer::Impl {
 
   // Each rank reads its part of a bucket from all ranks.
   bool update_with_reduction() {
-    auto* const node = sharing;
+    const double divisor = options.average ? gradients->ranks().size : 1;
     gradients->finish_unreduced([&](std::size_t b) {
-      if (b == 0) adopt_changes();
-      if (options.on_nonfinite != OnNonFinite::update && !gradients->finite()) return;
-      const Span span(session.timeline(), Category::optimizer, "update");
-      updates->update_from(b, gradients->buckets_of_ranks(), options.average);
+      if (b == 0) begin_updates();
+      if (options.on_nonfinite == OnNonFinite::update || gradients->finite())
+        update(b, {.by_rank = gradients->buckets_of_ranks(), .divisor = divisor}, b);
     });
-    node->meet("end of the update");
+    updates->end();
     return accept_gradients();
   }
 
@@ -370,17 +260,15 @@ struct DistributedOptimizer::Impl {
   bool update_during_reduction() {
     const bool any = options.on_nonfinite == OnNonFinite::update || gradients->on_device();
     gradients->finish([&](std::size_t b) {
-      if (any || gradients->finite()) update(b, 1.0, b);
+      if (b == 0) begin_updates();
+      if (any || gradients->finite()) update(b, {}, b);
     });
-    if (parts != nullptr) parts->hold();
+    updates->end();
     return accept_gradients();
   }
 
-  bool has_others() const { return parts != nullptr ? parts->has_others() : updates->has_others(); }
-
   void end_step() {
-    if (parts != nullptr) parts->update_others();
-    if (updates) updates->update_others();
+    rules->update_others();
     if (scaler) scaler->stepped();
   }
 
@@ -389,12 +277,12 @@ struct DistributedOptimizer::Impl {
     if (joining->under_way())
       throw UserError("step() cannot take a closure inside a Join, because ranks without batches have none");
     if (scaler) throw UserError("step() cannot take a closure with loss scaling");
-    if (divided || has_parts) {
+    if (updates->sharding().divided) {
       if (options.shard == Shard::required)
         throw UserError(
             "step() cannot take a closure if parameters are divided by the ranks of a node; use shard auto");
-      stop_sharing(true);
-      why_not = "step() takes a closure";
+      updates->stop_sharing("step() takes a closure", true);
+      choice->keep_buckets();
     }
     planner->keep_order();  // Such an optimizer may keep references to the parameters' memory.
     auto loss = inner.step([&] {
@@ -433,7 +321,7 @@ struct DistributedOptimizer::Impl {
     synchronized = false;
     if (!joining->under_way() &&  // Ranks without batches do not know about this call.
         (planner->reconsider(gradients->first_order()) ||
-         (sharing != nullptr && !divided && guard.has_stepped()) || needs_buckets))
+         choice->wants_another(*updates, guard.has_stepped())))
       use_planned_buckets();
     follow_loss_scale();
   }
@@ -486,8 +374,8 @@ struct DistributedOptimizer::Impl {
 
   // `active`: this rank still has batches. Returns whether any rank still has batches.
   bool average_parameters(bool active) {
-    if (joining->under_way()) return averaging->average_of_stepped(*updates, *joining, active);
-    averaging->average(updates->writable_parameters());
+    if (joining->under_way()) return averaging->average_of_stepped(updates->flat(), *joining, active);
+    averaging->average(updates->flat().writable_parameters());
     return true;
   }
 
@@ -532,16 +420,6 @@ struct DistributedOptimizer::Impl {
     return steps;
   }
 
-  Sharding sharding() const {
-    if (parts != nullptr) return parts->sharding();
-    Sharding result{divided, divided ? "" : why_not};
-    if (!divided) return result;
-    result.ranks = sharing->node_size();
-    result.bytes = updates->shared_bytes();
-    result.bytes_undivided = result.bytes * static_cast<std::size_t>(result.ranks);
-    return result;
-  }
-
   Session& session;
   torch::optim::Optimizer& inner;
   const DistributedOptimizerOptions options;
@@ -554,17 +432,10 @@ struct DistributedOptimizer::Impl {
   std::optional<GradientSynchronizer> gradients;
   std::optional<Joining> joining;
   std::optional<BucketPlanner> planner;
-  std::optional<BucketOptimizer> updates;
-  bool has_parts = false;                   // On GPUs, each rank has its part of the state.
-  std::unique_ptr<DividedOptimizer> parts;  // Then in the place of `updates`.
-  // Set if the ranks of a node share parameters, or will after the first step.
-  NodeSharing* sharing = nullptr;
-  bool may_share = false;      // The same on all ranks: no node had stopped when the buckets were made.
-  bool divided = false;        // They do.
-  bool fuses = false;          // step() reduces and updates a bucket with one kernel.
-  bool needs_buckets = false;  // Other ones, because these are made for such a kernel.
-  std::string why_not;         // They do not share.
-  bool synchronized = false;   // Gradients are reduced and have not been used by a step.
+  std::optional<OptimizerRules> rules;
+  std::optional<UpdateChoice> choice;
+  std::unique_ptr<ParameterUpdate> updates;
+  bool synchronized = false;  // Gradients are reduced and have not been used by a step.
   std::optional<NonFiniteGradient> skipped;
   std::optional<LossScaler> scaler;
   bool overflowed = false;
@@ -588,7 +459,7 @@ DistributedOptimizer::~DistributedOptimizer() {
   if (std::uncaught_exceptions() > impl_->exceptions_at_start) return;
   try {
     impl_->check_end();
-    impl_->stop_sharing(!impl_->in_step);
+    impl_->updates->stop_sharing("the optimizer has ended", !impl_->in_step);
   } catch (const std::exception&) {
     end_job(session.internals(), "farandole", describe_error(std::current_exception(), &session.internals()));
   }
@@ -665,13 +536,13 @@ std::optional<TunedPlan> DistributedOptimizer::tuned() const {
   return TunedPlan{tuner->current(), tuner->milliseconds(), tuner->default_milliseconds(), tuner->steps()};
 }
 void DistributedOptimizer::gather_state() {
-  if (impl_->parts != nullptr) impl_->parts->gather_state();
+  impl_->updates->gather_state();
+}
+void DistributedOptimizer::visit_state(const VisitState& visit) {
+  impl_->updates->visit_state(visit);
 }
 Sharding DistributedOptimizer::sharding() const {
-  return impl_->sharding();
-}
-KnownHashes DistributedOptimizer::hashes_of_shared() {
-  return impl_->hashes_of_shared();
+  return impl_->updates->sharding();
 }
 double DistributedOptimizer::gradient_norm() const {
   return impl_->norm.defined() ? impl_->norm.item<double>() : std::numeric_limits<double>::quiet_NaN();
@@ -687,9 +558,6 @@ std::size_t DistributedOptimizer::sent_bytes() const {
 }
 torch::optim::Optimizer& DistributedOptimizer::inner() {
   return impl_->inner;
-}
-DividedOptimizer* DistributedOptimizer::divided() {
-  return impl_->parts.get();
 }
 const DistributedOptimizerOptions& DistributedOptimizer::options() const {
   return impl_->options;

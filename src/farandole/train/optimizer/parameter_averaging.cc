@@ -40,7 +40,7 @@ void ParameterAveraging::average(std::vector<Tensor>& parameters) {
   steps_alone_ = 0;
 }
 
-bool ParameterAveraging::average_of_stepped(BucketOptimizer& buckets, Joining& joining, bool active) {
+bool ParameterAveraging::average_of_stepped(FlatBuckets& buckets, Joining& joining, bool active) {
   const torch::NoGradGuard no_grad;
   const bool stepped = steps_alone_ > 0;
   const auto there = joining.count(active, stepped);

@@ -10,8 +10,8 @@
 
 #include "farandole/fusion/reduction_queue.h"
 #include "farandole/train/collectives_internals.h"
-#include "farandole/train/optimizer/bucket_optimizer.h"
 #include "farandole/train/optimizer/joining.h"
+#include "farandole/train/update/flat_buckets.h"
 
 namespace farandole {
 
@@ -30,7 +30,7 @@ class ParameterAveraging {
   // Inside a Join: averages over the ranks that have stepped since the last average. `active`: this rank
   // still has batches. Returns whether any rank still has batches.
   // Collective: every rank of the group must call this in the same order.
-  bool average_of_stepped(BucketOptimizer& buckets, Joining& joining, bool active);
+  bool average_of_stepped(FlatBuckets& buckets, Joining& joining, bool active);
   // Averages the optimizer's state. Numbers become the largest value of all ranks; tensors that a rank does
   // not have count as zeros. The supported optimizers are those of torch_optimizers.h.
   void average_state(torch::optim::Optimizer& optimizer);

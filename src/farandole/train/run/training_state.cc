@@ -14,7 +14,6 @@
 #include "farandole/base/text/json.h"
 #include "farandole/checkpoint/schema.h"
 #include "farandole/train/distributed_optimizer.h"
-#include "farandole/train/optimizer/divided_optimizer.h"
 #include "farandole/train/session_internals.h"
 #include "farandole/train/tensor_bytes.h"
 #include "farandole/train/torch_optimizers.h"
@@ -70,10 +69,22 @@ std::vector<std::string> parameter_names(const ParameterNames& tracked, torch::o
   return names;
 }
 
-// Null if the ranks do not divide the optimizer's state.
-DividedOptimizer* divided(Session& session, const torch::optim::Optimizer& optimizer) {
-  auto* const distributed = session.internals().optimizer_of(optimizer);
-  return distributed != nullptr ? distributed->divided() : nullptr;
+// The same by the address of the parameter.
+ParameterNames names_in(const ParameterNames& tracked, torch::optim::Optimizer& optimizer) {
+  const auto names = parameter_names(tracked, optimizer);
+  ParameterNames result;
+  auto name = names.begin();
+  for (const auto& group : optimizer.param_groups())
+    for (const auto& parameter : group.params()) result[parameter.unsafeGetTensorImpl()] = *name++;
+  return result;
+}
+
+// As DistributedOptimizer::visit_state(), for any optimizer.
+void visit_state(Session& session, torch::optim::Optimizer& optimizer, const VisitOptimizerState& visit) {
+  if (auto* const distributed = session.internals().optimizer_of(optimizer))
+    distributed->visit_state(visit);
+  else
+    visit_optimizer_state(optimizer, visit);
 }
 
 // The state of a parameter belongs to the first optimizer that has it. What belongs to none goes to the first
@@ -254,8 +265,7 @@ void capture(Session& session, const TrackedState& state, const Position& positi
              DeviceCopies* copies) {
   const auto rng = session.all_gather(random_state(session.device()).unsqueeze(0));
   if (session.rank() != 0) {
-    for (auto* const optimizer : state.optimizers)
-      if (auto* const parts = divided(session, *optimizer)) parts->visit_state([](auto&&...) {});
+    for (auto* const optimizer : state.optimizers) visit_state(session, *optimizer, [](auto&&...) {});
     return;
   }
   auto& header = snapshot.header();
@@ -270,16 +280,13 @@ void capture(Session& session, const TrackedState& state, const Position& positi
   for (const auto& [name, tensor] : tensors_of(state)) add_copy(schema::model + name, tensor);
   const auto known = names_of_parameters(state);
   for (auto* const optimizer : state.optimizers) {
-    auto* const parts = divided(session, *optimizer);
-    if (parts == nullptr) {
+    const auto names = names_in(known, *optimizer);
+    visit_state(session, *optimizer, [&](const torch::Tensor& parameter, auto& its) {
+      // Tensors that are made for this call are not kept on the device.
+      auto* const later = optimizer->state().count(parameter.unsafeGetTensorImpl()) > 0 ? copies : nullptr;
       for (const auto& [name, tensor] :
-           export_optimizer_state(*optimizer, parameter_names(known, *optimizer)))
-        add(snapshot, schema::optimizer + name, tensor, copies);
-      continue;
-    }
-    parts->visit_state([&](std::size_t tensor, const std::string& field, const torch::Tensor& value) {
-      const auto found = known.find(parts->parameters()[tensor].unsafeGetTensorImpl());
-      if (found != known.end()) add(snapshot, schema::optimizer + found->second + "/" + field, value);
+           named_state(*optimizer, its, names.at(parameter.unsafeGetTensorImpl())))
+        add(snapshot, schema::optimizer + name, tensor, later);
     });
   }
   for (const auto& [name, tensor] : tensors_of_values(state)) add_copy(schema::values + name, tensor);
@@ -360,6 +367,9 @@ void restore(Session& session, const TrackedState& state, Snapshot* snapshot) {
   const auto own_bytes = random_state(torch::kCPU).size(0);
   torch::Tensor saved_generators = torch::zeros(2, torch::kInt64);
   torch::Tensor rng;
+  // What is loaded takes the place of the whole state.
+  for (auto* const optimizer : state.optimizers)
+    if (auto* const distributed = session.internals().optimizer_of(*optimizer)) distributed->gather_state();
   session.together([&] {
     if (snapshot == nullptr) return;
     load_state(*snapshot, state);
@@ -379,10 +389,7 @@ void restore(Session& session, const TrackedState& state, Snapshot* snapshot) {
     saved_generators[1] = rng.size(1);
   });
   for (const auto& [prefix, module] : state.modules) session.broadcast(*module);
-  for (auto* const optimizer : state.optimizers) {
-    if (auto* const parts = divided(session, *optimizer)) parts->forget_state();
-    session.broadcast(*optimizer);
-  }
+  for (auto* const optimizer : state.optimizers) session.broadcast(*optimizer);
   for (auto& [name, tensor] : tensors_of_values(state)) session.broadcast_(tensor);
   for (std::size_t k = 0; k < state.scalers.size(); ++k)
     if (state.scalers[k] != nullptr) restore_loss_scale(session, *state.scalers[k], snapshot, k);

@@ -1,4 +1,4 @@
-#include "farandole/train/optimizer/gradient_buckets.h"
+#include "farandole/train/gradients/gradient_buckets.h"
 
 #include <algorithm>
 #include <functional>
@@ -177,6 +177,20 @@ bool GradientBuckets::clear() {
 void GradientBuckets::collect(std::size_t bucket) {
   for (const auto& slot : reducer_.plan().buckets[bucket].slots)
     if (parameters_[slot.tensor].grad().defined()) pack(slot.tensor);
+}
+
+void multiply(Tensor gradients, const GradientFactor& factor) {
+  const torch::NoGradGuard no_grad;
+  const auto* const there = std::get_if<Tensor>(&factor);
+  if (there == nullptr && std::get<double>(factor) == 1) return;
+  const auto multiplied = [&](Tensor values) {
+    return there != nullptr ? values.mul_(*there) : values.mul_(std::get<double>(factor));
+  };
+  // LibTorch rounds the factor to the type of the gradients. float16 would round 1e-8 to 0.
+  if (gradients.element_size() == 2)
+    gradients.copy_(multiplied(gradients.to(torch::kFloat32)));
+  else
+    multiplied(gradients);
 }
 
 void append_norms(const Tensor& flat, std::vector<Tensor>& norms) {

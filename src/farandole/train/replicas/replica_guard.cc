@@ -1,4 +1,4 @@
-#include "farandole/train/optimizer/replica_guard.h"
+#include "farandole/train/replicas/replica_guard.h"
 
 #include <algorithm>
 #include <fmt/format.h>
@@ -12,7 +12,7 @@
 #include "farandole/base/text/phrases.h"
 #include "farandole/comm/agreement.h"
 #include "farandole/comm/watch/collective_registry.h"
-#include "farandole/train/replica_hashes.h"
+#include "farandole/train/replicas/replica_hashes.h"
 
 namespace farandole {
 namespace {
@@ -61,7 +61,7 @@ void ReplicaGuard::compare_end(Communicator& ranks) const {
   int changed = version() != version_ ? 1 : 0;
   ranks.allreduce(CollectiveRegistry::training_end, &changed, 1, DType::int32, ReduceOp::max);
   if (changed != 0) return;
-  const auto differences = find_disagreements(ranks, "parameters at the end", hashes_of(named_, hash_()));
+  const auto differences = find_disagreements(ranks, "parameters at the end", hashes_of(named_));
   if (differences.empty()) return;
   constexpr std::size_t most = 8;
   double distance = 0;

@@ -1,4 +1,4 @@
-#include "farandole/train/optimizer/trained_parameters.h"
+#include "farandole/train/gradients/trained_parameters.h"
 
 #include <algorithm>
 #include <fmt/format.h>

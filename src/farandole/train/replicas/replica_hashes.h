@@ -3,19 +3,14 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <string>
 #include <torch/ordered_dict.h>
 #include <torch/types.h>
 
 namespace farandole {
 
-// By the address of the values.
-using KnownHashes = std::map<const void*, std::uint64_t>;
-
 std::uint64_t hash_of(const torch::Tensor& tensor);
 // Returns a line for each parameter: its name, a blank, and the hash of its elements.
-std::string hashes_of(const torch::OrderedDict<std::string, torch::Tensor>& parameters,
-                      const KnownHashes& known = {});
+std::string hashes_of(const torch::OrderedDict<std::string, torch::Tensor>& parameters);
 
 }  // namespace farandole

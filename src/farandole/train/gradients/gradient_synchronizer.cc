@@ -1,4 +1,4 @@
-#include "farandole/train/optimizer/gradient_synchronizer.h"
+#include "farandole/train/gradients/gradient_synchronizer.h"
 
 #include <cmath>
 #include <torch/utils.h>
@@ -151,7 +151,7 @@ torch::Tensor GradientSynchronizer::norm() const {
 }
 
 void GradientSynchronizer::scale(const GradientFactor& factor) {
-  for (auto gradients : flat()) multiply(gradients, factor);
+  for (const auto& gradients : flat()) multiply(gradients, factor);
   if (const auto* const known = std::get_if<double>(&factor)) scale_sparse(*known);
 }
 

@@ -1,4 +1,4 @@
-#include "farandole/train/optimizer/sparse_gradients.h"
+#include "farandole/train/gradients/sparse_gradients.h"
 
 #include <algorithm>
 #include <cmath>

@@ -4,25 +4,18 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <torch/ordered_dict.h>
 #include <torch/types.h>
-#include <utility>
 
 #include "farandole/comm/communicator.h"
-#include "farandole/train/replica_hashes.h"
 
 namespace farandole {
 
 class ReplicaGuard {
  public:
   using NamedParameters = torch::OrderedDict<std::string, torch::Tensor>;
-  // For compare_end(): `hash` returns the hashes of the parameters that the ranks of the node
-  // share, or nothing.
-  // Collective: every rank of the node must call `hash` in the same order.
-  ReplicaGuard(const NamedParameters& named, std::function<KnownHashes()> hash)
-      : named_(named), hash_(std::move(hash)) {}
+  explicit ReplicaGuard(const NamedParameters& named) : named_(named) {}
 
   // Before the first step, while gradients may still be reduced: notes what compare_start() compares. Later
   // calls of both do nothing. They cost one pass over the parameters and one message of 16 bytes.
@@ -47,7 +40,6 @@ class ReplicaGuard {
   double largest_distance(Communicator& ranks, std::int64_t parameter) const;
 
   const NamedParameters named_;
-  const std::function<KnownHashes()> hash_;
   bool compared_ = false;
   std::string start_;
   std::int64_t steps_ = 0, version_ = 0;  // version_: at the end of the last step.

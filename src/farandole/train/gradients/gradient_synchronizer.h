@@ -14,10 +14,9 @@
 #include "farandole/fusion/gradient_reducer.h"
 #include "farandole/fusion/host_reducer.h"
 #include "farandole/train/distributed_optimizer_options.h"
-#include "farandole/train/optimizer/bucket_optimizer.h"
-#include "farandole/train/optimizer/gradient_buckets.h"
-#include "farandole/train/optimizer/sparse_gradients.h"
-#include "farandole/train/optimizer/trained_parameters.h"
+#include "farandole/train/gradients/gradient_buckets.h"
+#include "farandole/train/gradients/sparse_gradients.h"
+#include "farandole/train/gradients/trained_parameters.h"
 #include "farandole/train/session.h"
 
 namespace farandole {

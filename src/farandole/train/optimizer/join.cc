@@ -48,7 +48,7 @@ Join::Join(Session& session, std::vector<DistributedOptimizer*> optimizers, std:
   for (auto* optimizer : optimizers_) optimizer->join(options.divide_by_all);
   for (auto* group : groups_)
     if (group != nullptr) joinable(*group).join(options.divide_by_all);
-  joinable(session_.collectives()).join(options.divide_by_all);
+  joinable(session_).join(options.divide_by_all);
 }
 
 Join::~Join() noexcept(false) {
@@ -60,7 +60,7 @@ int Join::finish() {
   last_ = session_.rank();  // If the rest fails, the destructor must not try again.
   std::vector<Shadow> shadows;
   for (auto* optimizer : optimizers_) shadows.push_back([optimizer] { return optimizer->shadow(); });
-  shadows.push_back([this] { return joinable(session_.collectives()).shadow(); });
+  shadows.push_back([this] { return joinable(session_).shadow(); });
   const auto counted = static_cast<std::ptrdiff_t>(shadows.size());
   for (auto* group : groups_)
     if (group != nullptr) shadows.push_back([group] { return joinable(*group).shadow(); });

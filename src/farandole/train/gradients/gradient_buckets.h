@@ -16,6 +16,7 @@
 #include <memory>
 #include <optional>
 #include <torch/types.h>
+#include <variant>
 #include <vector>
 
 #include "farandole/fusion/device_reducer.h"
@@ -26,6 +27,10 @@ namespace farandole {
 
 // The message of a UserError if GradientBuckets::overtaken().
 extern const char* const of_inner_step;
+
+// What gradients are multiplied by: a number, or a scalar of float64 that only the device knows.
+using GradientFactor = std::variant<double, torch::Tensor>;
+void multiply(torch::Tensor gradients, const GradientFactor& factor);
 
 // Appends the norms of short rows of a flat tensor, in float64, because float32 is not accurate enough for
 // the whole sum.

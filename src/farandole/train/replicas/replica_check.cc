@@ -9,8 +9,7 @@
 #include "farandole/base/error.h"
 #include "farandole/base/text/phrases.h"
 #include "farandole/comm/agreement.h"
-#include "farandole/train/distributed_optimizer.h"
-#include "farandole/train/replica_hashes.h"
+#include "farandole/train/replicas/replica_hashes.h"
 #include "farandole/train/session_internals.h"
 
 namespace farandole {
@@ -20,23 +19,16 @@ std::uint64_t hash_of(const torch::Tensor& tensor) {
   return XXH3_64bits(values.data_ptr(), values.nbytes());
 }
 
-std::string hashes_of(const torch::OrderedDict<std::string, torch::Tensor>& parameters,
-                      const KnownHashes& known) {
+std::string hashes_of(const torch::OrderedDict<std::string, torch::Tensor>& parameters) {
   std::string lines;
-  for (const auto& item : parameters) {
-    const auto found = known.find(item.value().const_data_ptr());
-    lines +=
-        fmt::format("{} {:016x}\n", item.key(), found != known.end() ? found->second : hash_of(item.value()));
-  }
+  for (const auto& item : parameters) lines += fmt::format("{} {:016x}\n", item.key(), hash_of(item.value()));
   return lines;
 }
 
 void check_replicas(Session& session, const torch::nn::Module& model) {
   const auto parameters = model.named_parameters();
-  KnownHashes known;
-  for (auto* const optimizer : session.internals().optimizers) known.merge(optimizer->hashes_of_shared());
   const auto differences =
-      find_disagreements(session.internals().communicator(), "parameters", hashes_of(parameters, known));
+      find_disagreements(session.internals().communicator(), "parameters", hashes_of(parameters));
   if (differences.empty()) return;
   std::vector<std::string> variants;
   std::string name;
