@@ -11,8 +11,8 @@ from torch.distributed import ReduceOp, distributed_c10d as c10d
 
 from farandole._core import Error, check, core
 from farandole._group import TELLS_ASYNC, BaseGroup
-from farandole._tensors import (PLANS, address, bitwise, bytes_of, check_size, factor_of, plan_for, read, read_all,
-                                sizes, take_apart, update, write, write_all)
+from farandole._tensors import (PLANS, address, bitwise, byte_size, check_size, contiguous_copy, factor_of, flat_copy,
+                                flat_memory, plan_for, sizes, take_apart, writable_copy, writable_memory)
 from farandole._work import DONE, Work, together
 
 _SUM = ReduceOp(ReduceOp.SUM)
@@ -56,17 +56,17 @@ class Group(BaseGroup):
         factor = factor_of(opts.reduceOp)
         if factor is not None:
             tensor.detach().mul_(factor)
-        memory, finish = update(tensor)
+        memory, finish = writable_copy(tensor)
         plan = plan_for(tensor.dtype, opts.reduceOp if factor is None else _SUM)
         return self._run(opts, core.allreduce, b"allreduce", memory.data_ptr(), memory.numel(), *plan,
                          result=[tensor], keep=memory, finish=finish)
 
     def _gathered(self, tensor, opts, finish):
         """Calls finish(list of all ranks' tensors)."""
-        source = read(tensor)
+        source = contiguous_copy(tensor)
         out = torch.empty((self._size, *tensor.shape), dtype=tensor.dtype)
-        return self._run(opts, core.all_gather, b"allreduce", source.data_ptr(), out.data_ptr(), bytes_of(source), None,
-                         result=[tensor], keep=(source, out), finish=lambda: finish(out.unbind()))
+        return self._run(opts, core.all_gather, b"allreduce", source.data_ptr(), out.data_ptr(), byte_size(source),
+                         None, result=[tensor], keep=(source, out), finish=lambda: finish(out.unbind()))
 
     def _sparse_allreduce(self, tensor, opts):
         if opts.reduceOp != ReduceOp.SUM:
@@ -93,7 +93,7 @@ class Group(BaseGroup):
         is_mixed = any(tensor.dtype != first.dtype or tensor.is_sparse for tensor in tensors)
         if len(tensors) == 1 or plan is None or is_mixed:
             return together([self.allreduce([tensor], opts) for tensor in tensors], tensors)
-        flat = read_all(tensors)
+        flat = flat_copy(tensors)
         finish = None if flat is first else lambda: take_apart(flat, tensors)
         count = sum(tensor.numel() for tensor in tensors)
         return self._run(opts, core.allreduce, b"allreduce", flat.data_ptr(), count, *plan,
@@ -106,8 +106,8 @@ class Group(BaseGroup):
         tensor = tensors[0]
         if tensor.is_cuda:
             return self._on_gpu("broadcast", tensor, tensors, opts)
-        memory, finish = update(tensor)
-        return self._run(opts, core.broadcast, b"broadcast", memory.data_ptr(), bytes_of(memory), opts.rootRank,
+        memory, finish = writable_copy(tensor)
+        return self._run(opts, core.broadcast, b"broadcast", memory.data_ptr(), byte_size(memory), opts.rootRank,
                          result=tensors, keep=memory, finish=finish)
 
     def reduce(self, tensors, opts=None, op=ReduceOp.SUM, timeout=None):
@@ -125,7 +125,7 @@ class Group(BaseGroup):
             return self._gathered(tensor, opts, lambda parts: is_root and
                                   tensor.copy_(functools.reduce(function, parts)))
         factor = factor_of(opts.reduceOp)
-        memory, finish = (tensor.detach() * factor, None) if factor is not None else update(tensor)
+        memory, finish = (tensor.detach() * factor, None) if factor is not None else writable_copy(tensor)
         if factor is not None and is_root:
             finish = lambda: tensor.copy_(memory)  # noqa: E731
         plan = plan_for(tensor.dtype, opts.reduceOp if factor is None else _SUM)
@@ -139,10 +139,10 @@ class Group(BaseGroup):
         if source.is_cuda:
             return self._on_gpu("allgather", source, outputs, inputs, opts or c10d.AllgatherOptions())
         check_size(source, out[self._rank].numel(), f"the input of all_gather on rank {self._rank}")
-        source, (memory, finish) = read(source), write_all(out)
-        by_rank = [bytes_of(tensor) for tensor in out]
+        source, (memory, finish) = contiguous_copy(source), flat_memory(out)
+        by_rank = [byte_size(tensor) for tensor in out]
         return self._run(opts or c10d.AllgatherOptions(), core.all_gather, b"allgather", source.data_ptr(),
-                         memory.data_ptr(), bytes_of(source), None if len(set(by_rank)) == 1 else sizes(by_rank),
+                         memory.data_ptr(), byte_size(source), None if len(set(by_rank)) == 1 else sizes(by_rank),
                          result=outputs, keep=(source, memory), finish=finish)
 
     def _allgather_base(self, output, input, opts=None):
@@ -151,9 +151,9 @@ class Group(BaseGroup):
         if input.dtype != output.dtype:
             raise Error(f"all_gather_into_tensor has input of {input.dtype} and output of {output.dtype}")
         check_size(output, input.numel() * self._size, "the output of all_gather_into_tensor")
-        source, (memory, finish) = read(input), write(output)
+        source, (memory, finish) = contiguous_copy(input), writable_memory(output)
         return self._run(opts or c10d.AllgatherOptions(), core.all_gather, b"allgather", source.data_ptr(),
-                         memory.data_ptr(), bytes_of(source), None, result=[output], keep=(source, memory),
+                         memory.data_ptr(), byte_size(source), None, result=[output], keep=(source, memory),
                          finish=finish)
 
     def allgather_coalesced(self, output_lists, input_list, opts=None):
@@ -175,12 +175,12 @@ class Group(BaseGroup):
         source = inputs[0]
         if source.is_cuda:
             return self._on_gpu("gather", source, outputs, inputs, opts)
-        source, memory, finish = read(source), None, None
+        source, memory, finish = contiguous_copy(source), None, None
         if opts.rootRank == self._rank:
             for tensor in outputs[0]:
                 check_size(tensor, source.numel(), "an output of gather")
-            memory, finish = write_all(outputs[0])
-        return self._run(opts, core.gather, b"gather", source.data_ptr(), address(memory), bytes_of(source),
+            memory, finish = flat_memory(outputs[0])
+        return self._run(opts, core.gather, b"gather", source.data_ptr(), address(memory), byte_size(source),
                          opts.rootRank, result=outputs[0] if outputs else [], keep=(source, memory), finish=finish)
 
     def scatter(self, outputs, inputs, opts=None, timeout=None):
@@ -193,9 +193,9 @@ class Group(BaseGroup):
         if opts.rootRank == self._rank:
             for tensor in inputs[0]:
                 check_size(tensor, output.numel(), "an input of scatter")
-            source = read_all(inputs[0])
-        memory, finish = write(output)
-        return self._run(opts, core.scatter, b"scatter", address(source), memory.data_ptr(), bytes_of(memory),
+            source = flat_copy(inputs[0])
+        memory, finish = writable_memory(output)
+        return self._run(opts, core.scatter, b"scatter", address(source), memory.data_ptr(), byte_size(memory),
                          opts.rootRank, result=outputs, keep=(source, memory), finish=finish)
 
     def reduce_scatter(self, outputs, inputs, opts=None, timeout=None):
@@ -206,14 +206,14 @@ class Group(BaseGroup):
             return self._on_gpu("reduce_scatter", output, outputs, inputs, opts)
         check_size(output, parts[self._rank].numel(), f"the output of reduce_scatter on rank {self._rank}")
         counts = [tensor.numel() for tensor in parts]
-        return self._reduce_scatter(output, read_all(parts), None if len(set(counts)) == 1 else counts, opts)
+        return self._reduce_scatter(output, flat_copy(parts), None if len(set(counts)) == 1 else counts, opts)
 
     def _reduce_scatter_base(self, output, input, opts=None):
         opts = opts or c10d.ReduceScatterOptions()
         if output.is_cuda:
             return self._on_gpu("_reduce_scatter_base", output, output, input, opts)
         check_size(input, output.numel() * self._size, "the input of reduce_scatter_tensor")
-        return self._reduce_scatter(output, read(input), None, opts)
+        return self._reduce_scatter(output, contiguous_copy(input), None, opts)
 
     def _reduce_scatter(self, output, source, counts, opts):
         if source.dtype != output.dtype:
@@ -228,7 +228,7 @@ class Group(BaseGroup):
                 functools.reduce(function, parts).reshape(-1)[first:first + output.numel()].view(output.shape)))
         if factor is not None:
             source, op = source.detach() * factor, _SUM
-        memory, finish = write(output)
+        memory, finish = writable_memory(output)
         return self._run(opts, core.reduce_scatter, b"reduce_scatter", source.data_ptr(), memory.data_ptr(),
                          memory.numel(), counts and sizes(counts), *plan_for(output.dtype, op),
                          result=[output], keep=(source, memory), finish=finish)
@@ -244,7 +244,7 @@ class Group(BaseGroup):
         opts = opts if isinstance(opts, c10d.AllToAllOptions) else c10d.AllToAllOptions()
         if input.is_cuda:
             return self._on_gpu("alltoall_base", input, output, input, output_splits, input_splits, opts)
-        source, (memory, finish) = read(input), write(output)
+        source, (memory, finish) = contiguous_copy(input), writable_memory(output)
         return self._all_to_all(source, self._split(input, input_splits, "input"), memory,
                                 self._split(output, output_splits, "output"), [output], finish, opts)
 
@@ -259,7 +259,7 @@ class Group(BaseGroup):
         if len(splits) != self._size or sum(splits) != rows:
             raise Error(f"the {what} of all_to_all has {rows} rows; its split sizes are {list(splits)} for "
                         f"{self._size} ranks")
-        row = bytes_of(tensor) // rows if rows else 0
+        row = byte_size(tensor) // rows if rows else 0
         return [row * split for split in splits]
 
     def alltoall(self, outputs, inputs, opts=None, timeout=None):
@@ -268,8 +268,8 @@ class Group(BaseGroup):
             return self._on_gpu("alltoall", inputs[0], outputs, inputs, opts)
         if not len(inputs) == len(outputs) == self._size:
             raise Error(f"all_to_all has {len(inputs)} inputs and {len(outputs)} outputs for {self._size} ranks")
-        source, (memory, finish) = read_all(inputs), write_all(outputs)
-        return self._all_to_all(source, list(map(bytes_of, inputs)), memory, list(map(bytes_of, outputs)), outputs,
+        source, (memory, finish) = flat_copy(inputs), flat_memory(outputs)
+        return self._all_to_all(source, list(map(byte_size, inputs)), memory, list(map(byte_size, outputs)), outputs,
                                 finish, opts)
 
     def _all_to_all(self, source, send_bytes, memory, receive_bytes, result, finish, opts):
@@ -290,17 +290,17 @@ class Group(BaseGroup):
         tensor = tensors[0]
         if tensor.is_cuda:
             return self._on_gpu("send", tensor, tensors, destination, tag)
-        memory = read(tensor)
-        return self._start(core.send, memory.data_ptr(), bytes_of(memory), destination, tag,
+        memory = contiguous_copy(tensor)
+        return self._start(core.send, memory.data_ptr(), byte_size(memory), destination, tag,
                            result=tensors, keep=memory)
 
     def recv(self, tensors, source, tag=0):
         tensor = tensors[0]
         if tensor.is_cuda:
             return self._on_gpu("recv", tensor, tensors, source, tag)
-        memory, finish = write(tensor)
+        memory, finish = writable_memory(tensor)
         sender = ctypes.c_int(source)
-        work = self._start(core.receive, memory.data_ptr(), bytes_of(memory), source, tag, sender,
+        work = self._start(core.receive, memory.data_ptr(), byte_size(memory), source, tag, sender,
                            result=tensors, keep=(memory, sender), finish=finish)
         work.sender = sender
         return work

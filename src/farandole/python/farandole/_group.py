@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 from farandole import _exits, _work
 from farandole._core import Error, check, core, quick
-from farandole._tensors import bytes_of
+from farandole._tensors import byte_size
 from farandole._work import DONE, Work, Works
 
 # Older versions of torch do not say whether a call is asynchronous; a Work that is waited for at once costs little.
@@ -159,7 +159,7 @@ class BaseGroup(dist.ProcessGroup):
     def _on_gpu(self, function, tensor, *arguments):
         gpu = self._nccl()
         name = function.strip("_").encode()
-        call = quick.enter(self._observed, name, self.label or name, bytes_of(tensor), 0)
+        call = quick.enter(self._observed, name, self.label or name, byte_size(tensor), 0)
         try:
             return getattr(gpu, function)(*arguments)
         finally:

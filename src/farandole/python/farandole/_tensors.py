@@ -56,7 +56,7 @@ def address(tensor):
     return None if tensor is None else tensor.data_ptr()
 
 
-def bytes_of(tensor):
+def byte_size(tensor):
     return tensor.numel() * tensor.element_size()
 
 
@@ -64,12 +64,12 @@ def sizes(numbers):
     return (ctypes.c_size_t * len(numbers))(*numbers)
 
 
-def read(tensor):
-    """Its values, contiguous."""
+def contiguous_copy(tensor):
+    """Its values in contiguous memory, which is its own if that is contiguous, as with the functions below."""
     return tensor if tensor.is_contiguous() else tensor.contiguous()
 
 
-def update(tensor):
+def writable_copy(tensor):
     """Contiguous memory with its values, and what brings the result back into `tensor`."""
     if tensor.is_contiguous():
         return tensor, None
@@ -77,7 +77,7 @@ def update(tensor):
     return copy, lambda: tensor.copy_(copy)
 
 
-def write(tensor):
+def writable_memory(tensor):
     """Contiguous memory for its values, and what brings them into `tensor`."""
     if tensor.is_contiguous():
         return tensor, None
@@ -90,7 +90,7 @@ def _are_adjacent(tensors):
     for tensor in tensors:
         if tensor.data_ptr() != at or not tensor.is_contiguous():
             return False
-        at += bytes_of(tensor)
+        at += byte_size(tensor)
     return True
 
 
@@ -106,15 +106,15 @@ def check_size(tensor, count, what):
         raise Error(f"{what} has {tensor.numel()} elements and must have {count}")
 
 
-def read_all(tensors):
-    """Their values, one after the other."""
+def flat_copy(tensors):
+    """Their values in contiguous memory, one after the other."""
     _check_alike(tensors)
     if _are_adjacent(tensors):
         return tensors[0]
     return torch.cat([tensor.reshape(-1) for tensor in tensors])
 
 
-def write_all(tensors):
+def flat_memory(tensors):
     """Memory for their values, one after the other, and what brings the values into `tensors`."""
     _check_alike(tensors)
     if _are_adjacent(tensors):

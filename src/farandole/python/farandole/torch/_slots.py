@@ -86,7 +86,7 @@ class HostSlots(_Slots):
     def _map(self):
         views = []
         for index, gradient in enumerate(self.gradients):
-            size = _tensors.bytes_of(gradient.parameter)
+            size = _tensors.byte_size(gradient.parameter)
             buffer = (ctypes.c_char * size).from_address(quick.reducer_data(self.handle, index))
             buffer.memory = self.memory
             views.append(torch.frombuffer(buffer, dtype=gradient.parameter.dtype))
@@ -127,7 +127,7 @@ class GpuSlots(_Slots):
             bucket, size = [], 0
             for gradient in alike:
                 bucket.append(gradient)
-                size += _tensors.bytes_of(gradient.parameter)
+                size += _tensors.byte_size(gradient.parameter)
                 if size >= _BUCKET_BYTES:
                     views += self._make_bucket(bucket)
                     bucket, size = [], 0
