@@ -84,8 +84,6 @@ def main():
     batches = iter(DataLoader(Samples(), batch_size=4))
     for name in faults:
         of_rank, _, name = name.partition(":")
-        if name == "gil":
-            time.sleep(2)  # The first summary of a stall right after another one may lack the line of the rank.
         for step in range(STEPS):
             slow = name in ("slow-data", "slow-backward", "uneven")
             fault = name if rank == int(of_rank) and (slow or step == 1) else None

@@ -17,6 +17,7 @@ start() {
     >"$work/out" 2>"$work/err" &
   job=$!
 }
+# Returns 1 if it does not come, and ends the job: what follows would only tell of that.
 until_says() {
   for ((i = 0; i < 2500; i++)); do
     grep -qE -- "$1" "$work/err" && return
@@ -25,6 +26,8 @@ until_says() {
   done
   says err "$1"
   kill "$job" 2>/dev/null
+  wait "$job"
+  return 1
 }
 go_on() { timeout 10 bash -c ': >"$1"' - "$work/gate"; }
 ends() {
@@ -37,12 +40,12 @@ times() { [[ $(grep -cE -- "$2" "$work/err") == "$1" ]] || fail "not $1 times '$
 $(tail -n 30 "$work/err")"; }
 # The line of faults.py with this text.
 line() { grep -nF -- "$1" "$program" | head -1 | cut -d: -f1; }
+# A report of the rank itself has the line in any case: a rank that answers late, or comes to its place late, reports again.
 stuck() {
-  until_says "rank 1 .* is missing: it is stuck in data loading, .*faults.py:$(line '# waits for the gate') in stuck_in_lock, for"
-  go_on
-  # On a busy machine, the first summary may come before the rank's line; its own report has it.
-  until_says "rank 2.* (is missing|keeps other ranks waiting): it is still computing, .*faults.py:$(line 'libc.close(libc.open') in stuck_with_gil, for"
-  go_on
+  until_says "rank 1.* (is missing|keeps other ranks waiting): it is stuck in data loading, .*faults.py:$(line '# waits for the gate') in stuck_in_lock, for" &&
+    go_on &&
+    until_says "rank 2.* (is missing|keeps other ranks waiting): it is still computing, .*faults.py:$(line 'libc.close(libc.open') in stuck_with_gil, for" &&
+    go_on
 }
 diagnosed() {
   expect 0 "$bin/farandole" doctor "$work/run"
@@ -61,7 +64,7 @@ analyzed() {
 
 case_1() {
   start gloo 1:lock 2:gil 2:exception
-  stuck
+  stuck || return
   ends 1
   times 1 Traceback
   says err "^farandole: rank 2 on $here: the program ended with an exception:"
@@ -70,7 +73,7 @@ case_1() {
 }
 case_2() {
   start farandole 1:lock 2:gil 1:mismatch
-  stuck
+  stuck || return
   ends 64
   times 1 Traceback
   says err 'the ranks make different calls of the same collective'

@@ -14,6 +14,7 @@
 
 #include "farandole/base/error.h"
 #include "farandole/comm/watch/python_stack.h"
+#include "farandole/comm/watch/self_watch.h"
 #include "farandole/launch/process/child_process.h"
 #include "farandole/timeline/timeline.h"
 
@@ -129,6 +130,28 @@ TEST(ThreadProbe, GivesUpOnAThreadThatDoesNotAnswer) {
   EXPECT_FALSE(probed.probe.load()->take(1ms));
   probed.go_on();  // signals of earlier probes that got no answer arrive now
   EXPECT_TRUE(probed.probe.load()->take(20s));
+}
+
+TEST(SelfWatch, ReportsOnceMoreWhenTheThreadAnswers) {
+  std::atomic<bool> blocked{false};
+  Probed probed([&](auto wait) {
+    sigset_t all;
+    sigfillset(&all);
+    ::pthread_sigmask(SIG_BLOCK, &all, nullptr);
+    blocked = true;
+    wait();
+    ::pthread_sigmask(SIG_UNBLOCK, &all, nullptr);
+  });
+  while (!blocked) std::this_thread::yield();
+  const CollectiveRegistry calls;
+  SelfWatch self(0, calls, *probed.probe);
+  EXPECT_THAT(self.report("vm", std::nullopt), HasSubstr("the training thread does not answer"));
+  EXPECT_EQ(self.report_news("vm", std::nullopt), std::nullopt);
+  probed.go_on();
+  std::optional<std::string> news;
+  while (!news) news = self.report_news("vm", std::nullopt);
+  EXPECT_THAT(*news, HasSubstr("the training thread's stack:"));
+  EXPECT_EQ(self.report_news("vm", std::nullopt), std::nullopt) << "it says the same";
 }
 
 // Writes what Python's faulthandler writes, in the same way. The file stays open, as Python's does.

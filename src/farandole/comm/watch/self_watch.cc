@@ -150,7 +150,16 @@ std::string SelfWatch::report(const std::string& host, std::optional<CallKey> st
   report.missed_in = stalled;
   report.host = host;
   report.status = status_;
+  reported_place_ = report.thread ? std::optional(report.thread->place) : std::nullopt;
   return own_report(report);
+}
+
+std::optional<std::string> SelfWatch::report_news(const std::string& host, std::optional<CallKey> stalled) {
+  if (reported_place_ && !python_is_watched()) return std::nullopt;
+  const auto before = reported_place_;
+  auto text = report(host, stalled);
+  if (!reported_place_) reported_place_ = before;
+  return reported_place_ == before ? std::nullopt : std::optional(std::move(text));
 }
 
 }  // namespace farandole

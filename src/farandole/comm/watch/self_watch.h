@@ -33,6 +33,10 @@ class SelfWatch {
   // Queries the training thread, stores the result in status(), and returns the report for people. `stalled`
   // is the collective in which others wait for this rank.
   std::string report(const std::string& host, std::optional<CallKey> stalled);
+  // The same if the report says more than the last one: the thread answers only now, or is at another line
+  // of Python. On a busy machine, a thread may answer late, or a question may come before the rank is
+  // where it stays.
+  std::optional<std::string> report_news(const std::string& host, std::optional<CallKey> stalled);
   // The contents of the collective on this rank.
   std::optional<CollectiveRegistry::Meaning> meaning(const CallKey& call) const;
 
@@ -50,7 +54,8 @@ class SelfWatch {
   std::int64_t waited_ns_ = 0;
   std::vector<CollectiveStatus> last_calls_;
   std::int64_t calm_since_ns_ = 0;
-  bool place_asked_ = false;  // since the calls have changed
+  bool place_asked_ = false;                   // since the calls have changed
+  std::optional<std::string> reported_place_;  // in the last report; nullopt if the thread did not answer
   struct Work {
     std::int64_t at_ns = 0, cpu_ns = 0, moved_bytes = 0;
   } work_;  // of this process, at the beginning of the period that is being measured

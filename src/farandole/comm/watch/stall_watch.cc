@@ -22,7 +22,9 @@ void StallWatch::tick(std::int64_t now_ns) {
   if (stall_->stage == Stage::asked && age >= WatchTimes::ranks_take) send_to_collectors(now_ns);
   if (stall_->stage == Stage::sent && (post_.channel == nullptr || age >= WatchTimes::nodes_take))
     sum_up(now_ns);
-  if (stall_->stage == Stage::told) close_if_over(now_ns);
+  if (stall_->stage != Stage::told) return;
+  look_again(now_ns);
+  close_if_over(now_ns);
 }
 
 void StallWatch::look_for_stall(std::int64_t now_ns) {
@@ -62,8 +64,18 @@ void StallWatch::open(const CallKey& call, bool waits_itself, std::int64_t now_n
     post_.send_to_others(ask);
   }
   if (!stall_->concerned) return;
+  stall_->waits_itself = waits_itself;
   say_(self_.report(layout_.node, waits_itself ? std::nullopt : std::optional(call)));
   post_.board->publish(post_.slot, self_.status(), now_ns);
+}
+
+// The pauses grow, so that a long stall has few reports.
+void StallWatch::look_again(std::int64_t now_ns) {
+  if (!stall_->concerned || now_ns < stall_->look_again_ns) return;
+  stall_->look_again_ns = now_ns + (now_ns - stall_->opened_ns);
+  if (const auto news =
+          self_.report_news(layout_.node, stall_->waits_itself ? std::nullopt : std::optional(stall_->call)))
+    say_(*news);
 }
 
 void StallWatch::send_statuses(std::span<const int> to, std::int64_t now_ns) {

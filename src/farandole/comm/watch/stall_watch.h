@@ -50,7 +50,9 @@ class StallWatch {
     std::string text;  // describes the call
     std::int64_t opened_ns = 0, since_ns = 0;
     Stage stage = Stage::asked;
-    bool concerned = false;           // this rank waits in it, or others wait for this rank
+    bool concerned = false;  // this rank waits in it, or others wait for this rank
+    bool waits_itself = false;
+    std::int64_t look_again_ns = 0;   // then this rank looks whether its report is still true
     bool told_here = false;           // this rank has printed the summary
     std::map<int, RankStatus> heard;  // statuses of other groups, by rank
     std::set<int> heard_from;         // ranks that have sent anything
@@ -60,6 +62,7 @@ class StallWatch {
   void send_statuses(std::span<const int> to, std::int64_t now_ns);
   void send_to_collectors(std::int64_t now_ns);
   void sum_up(std::int64_t now_ns);
+  void look_again(std::int64_t now_ns);
   void close_if_over(std::int64_t now_ns);
 
   WatchPost& post_;

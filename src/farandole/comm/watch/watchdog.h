@@ -14,6 +14,7 @@
 //   alert `status`        opens and keeps it  keeps it               keeps it              keeps it
 //   after ranks_take                          speaker sends → sent
 //   after nodes_take                                                 leader prints → told
+//   now and then                                                                           reports news of itself
 //   its call has ended                                                                     → no stall
 //
 // To open a stall, a rank writes the question on the board, its node's collectors (the first two ranks of
