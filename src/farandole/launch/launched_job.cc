@@ -389,6 +389,7 @@ class Launcher {
 
   JobEnd conclude() {
     auto records = rank_records();
+    if (const auto abort = read_abort(folder_.path() / "aborting")) add_abort(records, *abort, job_.launch);
     learn_run(records);
     const auto outcome = outcome_of(records, plan_.ranks, starter_->end(), plan_.command.front(),
                                     job_.starter_said, signal_, log_folder_);

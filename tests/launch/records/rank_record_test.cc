@@ -76,6 +76,16 @@ TEST(FirstFailure, IsTheEarliestThatWasNotTold) {
       << "the program's answer";
 }
 
+TEST(FirstFailure, IsAnAbortOfWhichOnlyItsAnnouncementIsLeft) {
+  std::vector<RankRecord> records = {killed(0, SIGTERM, 2, true), killed(2, SIGTERM, 2, true)};
+  add_abort(records, {1, 5, 1, "node1"}, "start 1");
+  add_abort(records, {2, 6, 1, "node1"}, "start 1");  // has a record
+  ASSERT_EQ(records.size(), 3U);
+  EXPECT_EQ(records[1].launch, "start 1");
+  EXPECT_EQ(first_failure(records)->rank, 1);
+  EXPECT_EQ(first_failure(records)->exit_code, 5);
+}
+
 Outcome outcome_of_two(const std::vector<RankRecord>& records, ChildEnd starter, int signal = 0,
                        std::string_view said = "") {
   return outcome_of(records, 2, starter, "mpirun", said, signal, "logs");

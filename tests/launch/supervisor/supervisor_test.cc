@@ -197,6 +197,20 @@ TEST(Supervisor, PassesSignalsOn) {
   EXPECT_TRUE(rank.record().told);
 }
 
+TEST(Supervisor, RecordsTheAbortOfItsRankAndNotTheSignalThatFollows) {
+  for (const int aborting : {3, 2}) {
+    Supervised rank(shell(R"(echo ready; sleep 600)"));
+    rank.await("ready\n");
+    announce_abort(rank.folder / "aborting", {aborting, 5, 1, "node1"});
+    announce_abort(rank.folder / "aborting", {3, 6, 2, "node1"});  // comes too late
+    rank.signal(SIGTERM);
+    rank.finish();
+    EXPECT_EQ(rank.record().exit_code, aborting == 3 ? 5 : 0);
+    EXPECT_EQ(rank.record().signal, aborting == 3 ? 0 : SIGTERM);
+    EXPECT_EQ(rank.record().told, aborting != 3);
+  }
+}
+
 TEST(Supervisor, LeavesItsParentsSignalsToTheProcessGroup) {
   Supervised rank(shell("trap 'echo term' TERM; echo ready; while :; do sleep 0.1; done"));
   rank.await("ready\n");

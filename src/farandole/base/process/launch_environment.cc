@@ -1,8 +1,13 @@
 #include "farandole/base/process/launch_environment.h"
 
+#include <array>
+#include <cstdio>
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <fstream>
 #include <initializer_list>
 #include <string_view>
+#include <unistd.h>
 
 #include "farandole/base/text/parse_number.h"
 
@@ -59,6 +64,23 @@ bool has_process_manager(const Environment& environment) {
        {"OMPI_COMM_WORLD_SIZE", "PMIX_NAMESPACE", "PMIX_RANK", "PMI_RANK", "PMI_FD", "MV2_COMM_WORLD_SIZE"})
     if (is_set(environment, variable)) return true;
   return false;
+}
+
+void announce_abort(const std::filesystem::path& file, const AnnouncedAbort& abort) noexcept {
+  std::array<char, 512> line;
+  const int length = std::snprintf(line.data(), line.size(), "%d %d %lld %s\n", abort.rank, abort.exit_code,
+                                   static_cast<long long>(abort.time_ns), abort.host.c_str());
+  const int descriptor = ::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (descriptor < 0) return;
+  if (::write(descriptor, line.data(), static_cast<std::size_t>(length)) != length) ::unlink(file.c_str());
+  ::close(descriptor);
+}
+
+std::optional<AnnouncedAbort> read_abort(const std::filesystem::path& file) {
+  AnnouncedAbort abort;
+  std::ifstream text(file);
+  if (!(text >> abort.rank >> abort.exit_code >> abort.time_ns >> abort.host)) return std::nullopt;
+  return abort;
 }
 
 std::optional<std::string> mixed_world_message(const Environment& environment) {

@@ -2,6 +2,8 @@
 // Thread safety: any thread may call this at any time.
 #pragma once
 
+#include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <optional>
 #include <string>
@@ -11,8 +13,7 @@ namespace farandole {
 // The environment variable in which `farandole run` tells how often it has started the job again.
 inline constexpr const char* restarts_variable = "FARANDOLE_RESTARTS";
 // Set for a program under a supervisor of `farandole run`, which records its end and ends the job.
-// The value is a file that the program creates before it calls MPI_Abort. Then the launcher does not
-// show MPI_Abort's banner.
+// The value is a file for announce_abort().
 inline constexpr const char* supervised_variable = "FARANDOLE_SUPERVISED";
 // The signals at which Open MPI writes a stack of 10 to 50 lines; empty: none.
 inline constexpr const char* stack_signals_variable = "OMPI_MCA_opal_signal";
@@ -42,6 +43,18 @@ bool in_slurm_step(const Environment& environment);
 // Says whether a variable tells the MPI library how to find the other ranks. Without one, Open MPI ends a
 // task of a Slurm step in MPI_Init.
 bool has_process_manager(const Environment& environment);
+
+// How a rank ends that calls MPI_Abort. mpirun and srun then end all ranks by signals, also this one.
+struct AnnouncedAbort {
+  int rank = 0, exit_code = 0;
+  std::int64_t time_ns = 0;  // CLOCK_REALTIME
+  std::string host;
+};
+
+// A supervised program calls this before MPI_Abort. The launcher then takes the rank's end from it, and does
+// not show MPI_Abort's banner. Of several ranks, the first one counts.
+void announce_abort(const std::filesystem::path& file, const AnnouncedAbort& abort) noexcept;
+std::optional<AnnouncedAbort> read_abort(const std::filesystem::path& file);
 
 // One line for the user if mpirun has started several programs as one job; nullopt otherwise. MPI_Init waits
 // for all of them, for ever if one of them is no MPI program.

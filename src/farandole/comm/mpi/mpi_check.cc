@@ -2,11 +2,12 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <numeric>
 #include <string>
 
+#include "farandole/base/clock.h"
 #include "farandole/base/error.h"
+#include "farandole/base/host.h"
 #include "farandole/base/process/launch_environment.h"
 
 namespace farandole {
@@ -26,7 +27,8 @@ void check_mpi(int code, std::string_view call, std::string_view name) {
 void abort_job(int exit_code) {
   if (const char* const supervised = std::getenv(supervised_variable); supervised != nullptr) {
     if (exit_code == static_cast<int>(ExitCode::peer_lost)) std::_Exit(exit_code);
-    const std::ofstream announcement(supervised);
+    const auto rank = launched_rank(&std::getenv);
+    announce_abort(supervised, {rank ? rank->value : 0, exit_code, real_time_ns(), host_name()});
     std::freopen("/dev/null", "w", stderr);  // With srun, the banner comes from this process.
   }
   MPI_Abort(MPI_COMM_WORLD, exit_code);

@@ -60,6 +60,21 @@ std::optional<RankRecord> parse_rank_record(std::string_view text) {
   }
 }
 
+void take_abort(RankRecord& record, const AnnouncedAbort& abort) {
+  record.exit_code = abort.exit_code;
+  record.signal = 0;
+  record.told = false;
+}
+
+void add_abort(std::vector<RankRecord>& records, const AnnouncedAbort& abort, const std::string& launch) {
+  const auto at = std::lower_bound(records.begin(), records.end(), abort.rank,
+                                   [](const auto& record, int rank) { return record.rank < rank; });
+  if (at != records.end() && at->rank == abort.rank) return;
+  RankRecord record{abort.rank, abort.host, abort.exit_code, 0, false, abort.time_ns};
+  record.launch = launch;
+  records.insert(at, record);
+}
+
 // fsync would delay the end of a rank by tens of milliseconds.
 bool write_record(const fs::path& folder, const RankRecord& record) {
   return replace_file(folder / fmt::format("rank-{:04}.json", record.rank), to_json(record, true));

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "farandole/base/clock.h"
+#include "farandole/base/process/launch_environment.h"
 
 namespace farandole {
 
@@ -40,6 +40,12 @@ struct RankRecord {
   // The exit code that a shell would report.
   int shell_code() const { return signal != 0 ? 128 + signal : exit_code; }
 };
+
+// The record of a rank that has announced its abort before it was asked to stop. Its own exit code counts,
+// not the signals that it and the others got because of the abort.
+void take_abort(RankRecord& record, const AnnouncedAbort& abort);
+// Adds a record for that rank of this launch if none exists, because its supervisor was killed.
+void add_abort(std::vector<RankRecord>& records, const AnnouncedAbort& abort, const std::string& launch);
 
 // Writes FOLDER/rank-0003.json, the whole file or nothing. Returns false if it cannot be written.
 bool write_record(const std::filesystem::path& folder, const RankRecord& record);

@@ -22,6 +22,7 @@
 #include <unistd.h>
 #include <utility>
 
+#include "farandole/base/clock.h"
 #include "farandole/base/error.h"
 #include "farandole/base/host.h"
 #include "farandole/base/process/cores.h"
@@ -148,6 +149,7 @@ class Supervisor {
   SupervisedRun run_;
   MemoryWatch memory_;
   RankRecord record_;
+  std::optional<AnnouncedAbort> abort_;  // Of this rank, before it was asked to stop.
   bool abandoned_ = false;  // The parent has ended; possibly no process reads the output any more.
 };
 
@@ -258,7 +260,10 @@ void Supervisor::take_signals() {
     if (!to_the_group) pass_on(number);
     if (number == SIGTSTP) ::raise(SIGSTOP);
   }
-  if (record_.told && !was_told) run_.save_recorder();
+  if (!record_.told || was_told) return;
+  abort_ = read_abort(options_.folder / "aborting");
+  if (abort_ && abort_->rank != options_.rank) abort_.reset();
+  run_.save_recorder();
 }
 
 // If the rank has a process group of its own, as with mpirun, the signal goes to the whole group, because the
@@ -358,6 +363,7 @@ void Supervisor::drain() {
 // Returns false if the launcher's folder does not exist.
 bool Supervisor::report() {
   record_.last_words = err_->last_lines();
+  if (abort_) take_abort(record_, *abort_);
   run_.end(record_);
   if (log_.is_open()) log_ << "--- " << describe_end(record_) << "\n" << std::flush;
   return options_.folder.empty() || write_record(options_.folder, record_);
@@ -370,7 +376,7 @@ bool Supervisor::report() {
 void Supervisor::wait_for_peers() {
   const auto code = static_cast<ExitCode>(record_.exit_code);
   const bool preempted = code == ExitCode::preempted, lost_a_peer = code == ExitCode::peer_lost;
-  if (record_.signal != 0 ||
+  if (abort_ || record_.signal != 0 ||
       (code != ExitCode::user_error && code != ExitCode::corrupt_input && !preempted && !lost_a_peer))
     return;
   const auto deadline = Clock::now() + std::chrono::seconds(preempted ? 30 : lost_a_peer ? 5 : 2);
