@@ -442,7 +442,10 @@ TEST_P(GpuBuckets, ALostRankEndsTheWaitForGradients) {
   const auto ends = run_gpu_ranks(3, [&](GpuRank& rank) {
     DeviceRank own(rank, GetParam(), 9);
     for (int step = 0; step < 3; ++step) {
-      if (rank.rank == 2 && step == 1) std::raise(SIGKILL);
+      if (rank.rank == 2 && step == 1) {
+        own.wait();  // or else the others may still wait in the collective before the buckets
+        std::raise(SIGKILL);
+      }
       own.begin_step();
       own.produce_all(1);
       own.finish();
