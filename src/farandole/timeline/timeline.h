@@ -25,11 +25,11 @@ namespace farandole {
 
 struct TimelineOptions {
   std::filesystem::path file;  // RUN/recorder/rank-0003.ftl; empty: record nothing
-  StepWindow window;
+  StepWindow window = {};
   std::size_t recorder_bytes = std::size_t{64} << 20;
   int rank = 0;
   int world_size = 1;
-  std::string host;
+  std::string host = {};
   // Folder on the node's own disk. The file is there while the timeline records and is then copied to
   // `file`. Empty: the file is at `file` from the start.
   std::filesystem::path node_folder = {};
