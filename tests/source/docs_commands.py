@@ -150,7 +150,7 @@ def prepare(folder):
 
     for run, ranks, more in (("RUN", 2, ["--steps", "20"]), ("RUN", 2, []), ("OLD", 2, []), ("runs/n1", 1, [])):
         call("farandole", "run", "-n", str(ranks), "--", BIN / "farandole", "train", "--model", "mlp", "--data", "synthetic",
-             "--batch", "16", "--checkpoint-every", "20steps", "--recorder-mb", "4", "--bucket-mb", "0.1", "--run-dir", run, *more)
+             "--batch-size", "16", "--checkpoint-every", "20steps", "--recorder-mb", "4", "--bucket-mb", "0.1", "--run-dir", run, *more)
     for copy, run in (("RUN2", "RUN"), ("OLD2", "OLD"), ("runs/n2", "RUN"), ("digits", "RUN")):
         shutil.copytree(folder / run, folder / copy)
     # Models and tables, a program with a session, and a script that is started on ranks.

@@ -8,5 +8,5 @@ farandole_script_test(source.docs_links source/docs_links.py 10)
 set_tests_properties(source.unique_types source.public_headers source.c_interface source.rooms source.comments source.docs_links PROPERTIES LABELS logic)
 if(FARANDOLE_TORCH)  # the pages' commands train
   farandole_script_test(source.docs_commands source/docs_commands.py 100)
-  set_tests_properties(source.docs_commands PROPERTIES LABELS program PROCESSORS 2)
+  set_tests_properties(source.docs_commands PROPERTIES LABELS "program;soak" PROCESSORS 2)  # of all pages, for minutes
 endif()

@@ -3,7 +3,7 @@
 # can continue from the checkpoint. Wrong options are refused.
 source "$(dirname "$0")/common.sh"
 need_h5py
-options=(--model mlp --data synthetic --synthetic-samples 320 --layers 2 --width 32 --batch 16 --lr 0.05 --epochs 1
+options=(--model mlp --data synthetic --synthetic-samples 320 --layers 2 --width 32 --batch-size 16 --lr 0.05 --epochs 1
          --checkpoint-every never --log-steps 5)
 train 2 "${options[@]}" --compression bfloat16 --run-dir whole || fail "the uninterrupted run"
 train 2 "${options[@]}" --compression bfloat16 --run-dir parts --steps 4 || fail "the first part"

@@ -11,7 +11,7 @@ x = rng.normal(size=(1003, 6)) + 3 * numpy.eye(6)[y]
 with h5py.File("data.h5", "w") as f:
     f["x"], f["y"] = x.astype("f4"), y.astype("i4")
 PYTHON
-frozen=(--model mlp --data data.h5 --width 16 --layers 2 --lr 0 --epochs 1 --batch 7 --timeline off)
+frozen=(--model mlp --data data.h5 --width 16 --layers 2 --lr 0 --epochs 1 --batch-size 7 --timeline off)
 for ranks in 1 3; do
   train "$ranks" "${frozen[@]}" --run-dir "frozen$ranks" || fail "$ranks ranks"
   grep -o '"eval_loss":[^}]*' "frozen$ranks/metrics.jsonl" >>evaluations
@@ -24,7 +24,7 @@ for line in lines:
     assert abs(line["eval_loss"] - lines[0]["eval_loss"]) < 1e-6 and line["eval_accuracy"] == lines[0]["eval_accuracy"], lines
 PYTHON
 # Lines of metrics.jsonl whose steps lie before and after an evaluation.
-train 2 --model mlp --data data.h5 --width 16 --layers 2 --epochs 3 --batch 8 --log-steps 10 --run-dir rates || fail "three epochs"
+train 2 --model mlp --data data.h5 --width 16 --layers 2 --epochs 3 --batch-size 8 --log-steps 10 --run-dir rates || fail "three epochs"
 /usr/bin/python3 - <<'PYTHON' || fail "steps cannot take longer than metrics.jsonl says"
 import gzip, json
 spans = {}

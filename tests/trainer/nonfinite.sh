@@ -12,7 +12,7 @@ for name, bad in ("one", [17]), ("all", range(64)), ("test", []):
         file["x"], file["y"] = x, numpy.arange(64) % 10
         file["x_test"], file["y_test"] = numpy.full((8, 16), 3e38 if name == "test" else 0, dtype="float32"), numpy.arange(8)
 PYTHON
-options=(--model mlp --layers 2 --width 512 --batch 4 --log-steps 4 --timeline off --optimizer adam --lr 0.01)
+options=(--model mlp --layers 2 --width 512 --batch-size 4 --log-steps 4 --timeline off --optimizer adam --lr 0.01)
 one=("${options[@]}" --data one.h5)
 
 counts() {  # RUN: skipped steps and rollbacks in its run.json

@@ -4,7 +4,7 @@
 source "$(dirname "$0")/common.sh"
 need_h5py
 short_text 60000
-options=(--model gpt --data short --layers 1 --width 32 --heads 2 --context 32 --batch 16 --optimizer adamw
+options=(--model gpt --data short --layers 1 --width 32 --heads 2 --context 32 --batch-size 16 --optimizer adamw
          --lr 0.003 --log-steps 5 --timeline off --epochs 1)
 
 held_out() {  # RUN: the last held-out loss
@@ -43,7 +43,7 @@ with h5py.File("large.h5", "w") as file:
     file["x"], file["y"] = 300 * random.normal(size=(8, 16)).astype("float32"), numpy.arange(8)
     file["x_test"], file["y_test"] = numpy.zeros((8, 16), dtype="float32"), numpy.arange(8)
 PYTHON
-train 2 --model mlp --layers 2 --width 32 --data large.h5 --batch 4 --lr 0.00001 --epochs 16 --precision float16 --run-dir large --checkpoint-keep 99 ||
+train 2 --model mlp --layers 2 --width 32 --data large.h5 --batch-size 4 --lr 0.00001 --epochs 16 --precision float16 --run-dir large --checkpoint-keep 99 ||
   fail "gradients that overflow"
 grep -q "step 1 is skipped: a gradient overflows float16; the loss is now multiplied by 32768" out || fail "it says nothing"
 grep -q '"event":"skipped step"' large/metrics.jsonl && grep -qE '"skipped_steps": [1-9]' large/run.json || fail "it is not counted"

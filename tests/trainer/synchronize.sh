@@ -3,7 +3,7 @@
 # wrong options are refused.
 source "$(dirname "$0")/common.sh"
 need_h5py
-options=(--model mlp --data synthetic --synthetic-samples 320 --layers 2 --width 32 --batch 16 --epochs 2
+options=(--model mlp --data synthetic --synthetic-samples 320 --layers 2 --width 32 --batch-size 16 --epochs 2
          --scale-lr false --checkpoint-every 4steps --checkpoint-keep 99 --log-steps 5)
 for kind in "--synchronize parameters:3 --optimizer sgd --momentum 0.9 --lr 0.05" \
             "--synchronize parameters:epoch --optimizer adamw --lr 0.001"; do

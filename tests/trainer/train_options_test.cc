@@ -32,11 +32,11 @@ TEST(TrainOptions, RefusesNumbersThatCannotBe) {
        {"lr", "momentum", "weight-decay", "clip-norm", "bucket-mb", "validation", "peak-tflops"})
     for (const auto* value : {"inf", "-inf", "nan", "-1", "1e400"})
       EXPECT_NE(refusal(name, value).find(name), std::string::npos) << name << " " << value;
-  for (const auto* name : {"epochs", "steps", "batch", "accumulate", "warmup-steps", "checkpoint-keep",
+  for (const auto* name : {"epochs", "steps", "batch-size", "accumulate", "warmup-steps", "checkpoint-keep",
                            "log-steps", "sample", "recorder-mb"})
     for (const auto* value : {"9223372036854775807", "1000000001", "9223372036854775808", "-1", "nan"})
       EXPECT_NE(refusal(name, value).find(name), std::string::npos) << name << " " << value;
-  EXPECT_EQ(refusal("batch", "1000000000"), "accepted");
+  EXPECT_EQ(refusal("batch-size", "1000000000"), "accepted");
   EXPECT_EQ(refusal("lr", "0"), "accepted");
 }
 
@@ -60,14 +60,14 @@ TEST(TrainOptions, CheckpointsHaveEachOptionThatDecidesWhatIsTrained) {
       "recorder-dir",    "stop-before",      "merge-limit",  "log-steps",
       "stall-seconds",   "stall-abort",      "sample",       "checkpoint-keep-every",
       "tensorboard",     "prometheus",       "peak-tflops",  "shard"};
-  const std::map<std::string, std::string> with_older_names = {{"batch-size", "batch"},
-                                                               {"validation", "held-out"}};
+  const std::map<std::string, std::string> keys_of_files = {{"batch-size", "batch"},
+                                                            {"validation", "held-out"}};
   TrainOptions options;
   const auto parser = train_option_parser(options, {});
   const auto usual = config_with("--lr=0.01");
   for (const auto& name : parser.names()) {
-    const auto older = with_older_names.find(name);
-    auto key = older == with_older_names.end() ? name : older->second;
+    const auto older = keys_of_files.find(name);
+    auto key = older == keys_of_files.end() ? name : older->second;
     std::ranges::replace(key, '-', '_');
     if (std::ranges::count(others, name) > 0) {
       EXPECT_FALSE(usual.contains(key)) << name;
@@ -80,12 +80,11 @@ TEST(TrainOptions, CheckpointsHaveEachOptionThatDecidesWhatIsTrained) {
   }
 }
 
-TEST(TrainOptions, AcceptsTheNamesOfTheVersionBefore) {
-  TrainOptions options;
-  const char* argv[] = {"train", "--batch=7", "--held-out", "0.3"};
-  train_option_parser(options, {}).parse(std::size(argv), argv);
-  EXPECT_EQ(options.batch, 7);
-  EXPECT_EQ(options.data.held_out, 0.3);
+TEST(TrainOptions, SaysTheNewNamesOfOptions) {
+  const std::map<std::string, std::string> names = {
+      {"batch", "batch-size"}, {"held-out", "validation"}, {"labels", "label"}};
+  for (const auto& [former, name] : names)
+    EXPECT_EQ(refusal(former, "7"), "--" + former + " does not exist any more; use --" + name);
 }
 
 TEST(TrainOptions, FeaturesMayHaveTheBracketsOfAFit) {

@@ -56,8 +56,8 @@ struct OptionParser {
   std::optional<std::vector<std::string>> foreign = std::vector<std::string>();
   // Options of earlier versions, and what to write instead.
   std::map<std::string, std::string> replaced;
-  // Other spellings of options, accepted silently wherever an option may stand: those of the version before,
-  // and those of other programs, such as "np" of mpirun, which may also be written with one dash.
+  // Spellings of other programs, such as "np" of mpirun, which may also be written with one dash. They are
+  // accepted silently wherever an option may stand.
   std::map<std::string, std::string> synonyms;
 
   // After parse(): where each option has its value from, for example "--batch", "FARANDOLE_BATCH" or

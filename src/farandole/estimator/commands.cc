@@ -35,7 +35,8 @@ struct CommandOptions {
   int ranks = 1;  // As LaunchOptions::np.
 
   void add_to(OptionParser& parser) {
-    parser.synonyms = {{"np", "ranks"}, {"labels", "label"}};
+    parser.synonyms = {{"np", "ranks"}};
+    parser.replaced = {{"labels", "label"}};
     parser.visible.add_options()("ranks,n", po::value(&np)->default_value(np),
                                  "number of ranks, or all: all tasks of the Slurm job, or all cores")(
         "local", po::bool_switch(&local), "start all ranks on this machine, also inside a Slurm job")(

@@ -102,8 +102,10 @@ OptionParser train_option_parser(TrainOptions& o, const std::filesystem::path& p
   parser.profiles = profiles;
   for (const auto& option : sbatch_options) parser.foreign->emplace_back(option.name);
   parser.replaced = {{"checkpoint-steps", "checkpoint-every, for example 500steps"},
-                     {"checkpoint-epochs", "checkpoint-every, for example 2epochs or never"}};
-  parser.synonyms = {{"batch", "batch-size"}, {"held-out", "validation"}, {"labels", "label"}};
+                     {"checkpoint-epochs", "checkpoint-every, for example 2epochs or never"},
+                     {"batch", "batch-size"},
+                     {"held-out", "validation"},
+                     {"labels", "label"}};
   const auto text = [](auto& variable) {
     return po::value<std::string>()->notifier([&variable](const std::string& given) { variable = given; });
   };

@@ -35,8 +35,7 @@ TEST(Remedy, HasNoOptionsOfTheTrainerForOtherPrograms) {
     for (const auto kind : {ProgramKind::program, ProgramKind::other})
       EXPECT_THAT(remedy(static_cast<Topic>(topic), kind), Not(HasSubstr("--")));
     EXPECT_THAT(remedy(static_cast<Topic>(topic), ProgramKind::python), Not(HasSubstr("farandole::")));
-    for (const char* option :
-         {"--bucket-mb", "--compression", "--held-out", "--data", "--resume", "--stall", "--timeline"})
+    for (const char* option : {"--bucket-mb", "--compression", "--data", "--resume", "--stall", "--timeline"})
       EXPECT_THAT(remedy(static_cast<Topic>(topic), ProgramKind::fit), Not(HasSubstr(option)));
   }
   EXPECT_THAT(remedy(Topic::global_batch, ProgramKind::program), HasSubstr("farandole::Run"));

@@ -20,7 +20,7 @@ options=(--model mlp --layers 1 --data samples.h5 --lr 0.0001 --scale-lr off --t
 
 # part RUN RANKS BATCH ACCUMULATE STEPS: trains from where RUN is to step STEPS in all; 0: to the end of the epoch
 part() {
-  train "$2" "${options[@]}" --run-dir "$1" --batch "$3" --accumulate "$4" --steps "$5" || fail "$*"
+  train "$2" "${options[@]}" --run-dir "$1" --batch-size "$3" --accumulate "$4" --steps "$5" || fail "$*"
 }
 
 # exactly_once RUN PART…: of ranks:batch:accumulate:steps
@@ -76,7 +76,7 @@ train 2 "${options[@]}" --run-dir order --seed 2 --data other.h5 --epochs 2 || f
 
 # On fewer ranks, the state of the optimizer goes on: in the next step, the moments of inputs whose samples are over only decay. The
 # learning rate is that of the new number of ranks, at the same place of its schedule.
-schedule=("${options[@]}" --batch 16 --optimizer adamw --lr 0.001 --scale-lr on --warmup-steps 3 --schedule cosine --log-steps 1 --checkpoint-keep 9)
+schedule=("${options[@]}" --batch-size 16 --optimizer adamw --lr 0.001 --scale-lr on --warmup-steps 3 --schedule cosine --log-steps 1 --checkpoint-keep 9)
 train 2 "${schedule[@]}" --checkpoint-every 7steps --run-dir state || fail "the run on 2 ranks"
 for file in state/checkpoints/*.h5; do [[ $file == */step-00000007.h5 ]] || rm "$file"; done
 train 1 "${schedule[@]}" --checkpoint-every 8steps --run-dir state || fail "the same run on 1 rank"

@@ -22,7 +22,7 @@ full 3 small || fail "exit code $? on a disk with room for 3 checkpoints"
 ! grep -q 'is lost' err || fail "a checkpoint was lost though there was room"
 
 # Two steps in each epoch, because only the end of an epoch waits for the checkpoint before.
-full 1 tiny --batch 461 --epochs 6 --checkpoint-every 1epochs
+full 1 tiny --batch-size 461 --epochs 6 --checkpoint-every 1epochs
 [[ $? == 1 ]] || fail "exit code $? where the last checkpoint is lost"
 grep -q 'checkpoint of step [4-9] is lost: .*No space left on device; training continues' err || fail "no warning"
 [[ $(grep -c '^farandole train: the checkpoint of step 12 is lost' err) == 1 ]] || fail "the end does not tell of the loss"
@@ -39,7 +39,7 @@ with h5py.File("one.h5", "w") as file:
     x[17] = 3e38
     file["x"], file["y"], file["x_test"], file["y_test"] = x, numpy.arange(64) % 10, x[:1], [0]
 PYTHON
-rollback=(--data one.h5 --batch 4 --epochs 2 --steps 16 --on-nonfinite rollback --checkpoint-every 1steps)
+rollback=(--data one.h5 --batch-size 4 --epochs 2 --steps 16 --on-nonfinite rollback --checkpoint-every 1steps)
 train 2 "${options[@]}" "${rollback[@]}" --run-dir once --steps 1 || fail "one step"
 bytes=$(($(stat -c "%b * %B" once/checkpoints/step-00000001.h5)))  # A file has holes.
 full 1 back "${rollback[@]}"

@@ -4,7 +4,7 @@
 source "$(dirname "$0")/../common.sh"
 need_h5py
 short_text 60000
-options=(--model gpt --data short --layers 1 --width 32 --heads 2 --context 32 --batch 16 --dropout 0.1
+options=(--model gpt --data short --layers 1 --width 32 --heads 2 --context 32 --batch-size 16 --dropout 0.1
          --optimizer adamw --lr 0.001 --warmup-steps 5 --schedule constant --clip-norm 1 --accumulate 2 --log-steps 5)
 longer=("${options[@]}" --epochs 4)
 options+=(--epochs 3)

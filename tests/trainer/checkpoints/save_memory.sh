@@ -2,7 +2,7 @@
 # What rank 0 needs for checkpoints, at its peak: one copy of the state and at most 64 MiB more, however large the state is.
 source "$(dirname "$0")/../common.sh"
 # Almost all of the state, 315 MB, is a layer of 5120 x 5120 and its two moments.
-train 2 --model mlp --data synthetic --width 5120 --layers 3 --batch 4 --optimizer adamw --lr 1e-6 --steps 12 \
+train 2 --model mlp --data synthetic --width 5120 --layers 3 --batch-size 4 --optimizer adamw --lr 1e-6 --steps 12 \
   --checkpoint-every 1steps --timeline off --run-dir run || fail "the run"
 /usr/bin/python3 - <<'PYTHON' || fail "memory"
 import glob, json, os

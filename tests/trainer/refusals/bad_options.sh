@@ -7,7 +7,7 @@ for ranks in 1 2; do refused 64 'unknown option --epoch; did you mean --epochs' 
 refused 64 "unknown option.*widht.*did you mean width" "${small[@]}" --run-dir r --set widht=3
 refused 64 "'--?epochs'|--epochs" "${small[@]}" --run-dir r --epochs many
 refused 64 '--epochs is 0' "${small[@]}" --run-dir r --epochs 0
-refused 64 '--batch-size is 9223372036854775807; it must be between 1 and' "${small[@]}" --run-dir r --batch 9223372036854775807
+refused 64 '--batch-size is 9223372036854775807; it must be between 1 and' "${small[@]}" --run-dir r --batch-size 9223372036854775807
 refused 64 '--lr is inf; it must be finite' "${small[@]}" --run-dir r --lr inf
 refused 64 '--heads' --model gpt --data synthetic --width 10 --heads 3 --run-dir r
 refused 64 '--data is missing' --model mlp --run-dir r

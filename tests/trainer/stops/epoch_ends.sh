@@ -12,7 +12,7 @@ for name, held_out in ("short", 8), ("long", 200000):
         file["x_test"], file["y_test"] = numpy.zeros((held_out, 16), dtype="float32"), numpy.zeros(held_out, dtype="int64")
 PYTHON
 # Each epoch has one step, so the job always stops at the end of one.
-options=(--model mlp --width 16 --batch 8 --log-steps 1 --epochs 1000000 --checkpoint-every never --timeline off)
+options=(--model mlp --width 16 --batch-size 8 --log-steps 1 --epochs 1000000 --checkpoint-every never --timeline off)
 
 lines() { grep -cs "$1" run/metrics.jsonl; }
 # stop WHEN: starts the run, and stops it once it trains and WHEN, which gets the number of earlier evaluations, is true.
@@ -70,6 +70,6 @@ done
 [[ $(grep -c eval_loss last/metrics.jsonl) == 1 ]] || fail "the last evaluation"
 
 # Checkpoints that are due at the end of an epoch, each of one step. Later ones wait until the first one is written.
-"$bin/farandole" run -n 2 -- "$bin/farandole" train --model mlp --width 16 --batch 8 --data short.h5 --epochs 10 --checkpoint-every 2steps \
+"$bin/farandole" run -n 2 -- "$bin/farandole" train --model mlp --width 16 --batch-size 8 --data short.h5 --epochs 10 --checkpoint-every 2steps \
   --checkpoint-keep 99 --run-dir due >out 2>err || fail "epochs of one step"
 [[ -e due/checkpoints/step-00000002.h5 && -e due/checkpoints/step-00000010.h5 ]] || fail "checkpoints: $(ls due/checkpoints)"

@@ -6,8 +6,8 @@ source "$(dirname "$0")/../common.sh"
 minutes=${1:-2} pause=${2:-30} floor=${3:-0.9}
 RANDOM=$((${FARANDOLE_TEST_SEED:-1} % 32768))
 "$bin/farandole" run -n 2 --max-restarts 1000 -- "$bin/farandole" train --model gpt --data "$text" --layers 2 \
-  --width 128 --heads 4 --context 64 --batch 8 --optimizer adamw --lr 0.0003 --epochs 1000000 --log-steps 1 --timeline off \
-  --held-out 0.001 --checkpoint-every auto --mtbf "${pause}s" --run-dir run >out 2>err &
+  --width 128 --heads 4 --context 64 --batch-size 8 --optimizer adamw --lr 0.0003 --epochs 1000000 --log-steps 1 --timeline off \
+  --validation 0.001 --checkpoint-every auto --mtbf "${pause}s" --run-dir run >out 2>err &
 launcher=$!
 trap 'kill -9 $launcher 2>/dev/null; rm -rf "$work"' EXIT  # The ranks end after their launcher.
 await "it does not start" test -s run/metrics.jsonl

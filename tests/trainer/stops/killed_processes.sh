@@ -6,7 +6,7 @@ source "$(dirname "$0")/../common.sh"
 need_h5py
 turns=${1:-1}
 RANDOM=$((${FARANDOLE_TEST_SEED:-1} % 32768))
-options=(--model gpt --data "$text" --layers 1 --width 32 --heads 2 --context 32 --batch 16 --dropout 0.1
+options=(--model gpt --data "$text" --layers 1 --width 32 --heads 2 --context 32 --batch-size 16 --dropout 0.1
          --optimizer adamw --lr 0.001 --epochs 1000000 --log-steps 1 --recorder-mb 1)
 export FARANDOLE_STALL_SECONDS=1
 launcher= pid=

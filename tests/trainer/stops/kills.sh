@@ -5,7 +5,7 @@ source "$(dirname "$0")/../common.sh"
 need_h5py
 kills=${1:-12}
 RANDOM=$((${FARANDOLE_TEST_SEED:-1} % 32768))
-options=(--model gpt --data "$text" --layers 1 --width 32 --heads 2 --context 32 --batch 16 --dropout 0.1
+options=(--model gpt --data "$text" --layers 1 --width 32 --heads 2 --context 32 --batch-size 16 --dropout 0.1
          --optimizer adamw --lr 0.001 --epochs 1000000 --log-steps 1 --timeline off)
 
 "$bin/farandole" run -n 2 --max-restarts 1000000 -- bash -c 'echo $$ >pid.$OMPI_COMM_WORLD_RANK; exec "$@"' bash \

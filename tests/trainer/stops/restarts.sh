@@ -2,7 +2,7 @@
 # farandole run --max-restarts: a job whose ranks are killed goes on from its last checkpoint; killed_processes.sh shows that
 # its result is bit-wise equal to that of an undisturbed run. What would fail again is not started again.
 source "$(dirname "$0")/../common.sh"
-options=(--model gpt --data "$text" --layers 1 --width 32 --heads 2 --context 32 --batch 16 --dropout 0.1
+options=(--model gpt --data "$text" --layers 1 --width 32 --heads 2 --context 32 --batch-size 16 --dropout 0.1
          --optimizer adamw --lr 0.001 --epochs 2 --log-steps 1 --checkpoint-every 5steps --resume none)
 
 # Rank 1 kills itself as soon as there is a checkpoint of its start; in its first start before there is one.
