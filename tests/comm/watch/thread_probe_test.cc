@@ -70,6 +70,22 @@ struct Probed {
   std::thread thread;
 };
 
+// A thread that answers no signal before go_on().
+struct Unanswering {
+  Unanswering() {
+    while (!blocked) std::this_thread::yield();
+  }
+  std::atomic<bool> blocked{false};
+  Probed probed{[this](auto wait) {
+    sigset_t all;
+    sigfillset(&all);
+    ::pthread_sigmask(SIG_BLOCK, &all, nullptr);
+    blocked = true;
+    wait();
+    ::pthread_sigmask(SIG_UNBLOCK, &all, nullptr);
+  }};
+};
+
 bool has_frame(const ThreadSnapshot& snapshot, const std::string& text) {
   for (const auto& frame : snapshot.stack)
     if (frame.find(text) != std::string::npos) return true;
@@ -117,32 +133,16 @@ TEST(ThreadProbe, ForgetsSpansThatEnded) {
 }
 
 TEST(ThreadProbe, GivesUpOnAThreadThatDoesNotAnswer) {
-  std::atomic<bool> blocked{false};
-  Probed probed([&](auto wait) {
-    sigset_t all;
-    sigfillset(&all);
-    ::pthread_sigmask(SIG_BLOCK, &all, nullptr);
-    blocked = true;
-    wait();
-    ::pthread_sigmask(SIG_UNBLOCK, &all, nullptr);
-  });
-  while (!blocked) std::this_thread::yield();
+  Unanswering thread;
+  auto& probed = thread.probed;
   EXPECT_FALSE(probed.probe.load()->take(1ms));
   probed.go_on();  // signals of earlier probes that got no answer arrive now
   EXPECT_TRUE(probed.probe.load()->take(20s));
 }
 
 TEST(SelfWatch, ReportsOnceMoreWhenTheThreadAnswers) {
-  std::atomic<bool> blocked{false};
-  Probed probed([&](auto wait) {
-    sigset_t all;
-    sigfillset(&all);
-    ::pthread_sigmask(SIG_BLOCK, &all, nullptr);
-    blocked = true;
-    wait();
-    ::pthread_sigmask(SIG_UNBLOCK, &all, nullptr);
-  });
-  while (!blocked) std::this_thread::yield();
+  Unanswering thread;
+  auto& probed = thread.probed;
   const CollectiveRegistry calls;
   SelfWatch self(0, calls, *probed.probe);
   EXPECT_THAT(self.report("vm", std::nullopt), HasSubstr("the training thread does not answer"));
