@@ -19,6 +19,7 @@
 #include "farandole/base/files/file_bytes.h"
 #include "farandole/base/process/program.h"
 #include "farandole/base/text/json.h"
+#include "farandole/launch/call_end.h"
 #include "farandole/launch/launcher.h"
 #include "farandole/launch/process/child_process.h"
 #include "farandole/launch/process/machine.h"
@@ -184,13 +185,6 @@ void write_failure(const fs::path& folder, const Session& session, const std::ex
   write_record(folder, record);
 }
 
-std::string describe_failure(const fs::path& folder, int code) {
-  if (const auto first = first_failure(read_records(folder)))
-    return fmt::format("rank {} on {}: {}", first->rank, first->host, first->last_words);
-  return fmt::format(
-      "the ranks ended with exit code {} before the function had returned; the launcher has said why", code);
-}
-
 using Function = std::function<std::string(Session&, const std::string&)>;
 
 // The call on a rank that this library has started.
@@ -261,7 +255,10 @@ std::string launch(const LaunchOptions& options, const Function& function, const
   const int code = run_job(options, own_arguments(), folder.path());
   const auto result = read_whole_file(folder.path() / result_file);
   if (code == 0 && result) return keep_end({{"result", *result}});
-  return keep_end({{"error", describe_failure(folder.path(), code)}, {"code", std::max(code, 1)}});
+  const auto end = read_call_end(folder.path());
+  const bool failed = end && end->exit_code != 0;
+  return keep_end({{"error", failed ? end->message : "the ranks ended before the function had returned"},
+                   {"code", failed ? end->exit_code : std::max(code, 1)}});
 }
 
 }  // namespace farandole

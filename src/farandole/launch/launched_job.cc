@@ -20,6 +20,7 @@
 #include "farandole/base/files/temporary_folder.h"
 #include "farandole/base/host.h"
 #include "farandole/base/text/parse_number.h"
+#include "farandole/launch/call_end.h"
 #include "farandole/launch/outcome.h"
 #include "farandole/launch/output/lines.h"
 #include "farandole/launch/output/marked_lines.h"
@@ -396,12 +397,15 @@ class Launcher {
     // A rank that calls MPI_Abort has said why.
     if (outcome.show_held_back && !is_aborting()) err_.push(held_back_);
     if (!outcome.message.empty()) err_.push("farandole run: " + outcome.message + "\n");
+    if (!folder_of_caller_.empty() && !is_abandoned())
+      write_call_end(folder_of_caller_,
+                     call_end_of(records, read_records(folder_of_caller_), outcome, run_.folder));
     const bool recorded = launch_folder_.has_recorded();
     if (outcome.exit_code == 0 && trace_mpi_ && !recorded)
       err_.push(
           "farandole run: --trace-mpi has recorded nothing: the program did not call MPI from C or C++, or "
           "MPI is linked into it statically\n");
-    if (outcome.exit_code == 0 && trace_torch_ && !recorded)
+    if (outcome.exit_code == 0 && trace_torch_ && !recorded && folder_of_caller_.empty())
       err_.push(
           "farandole run: --trace-torch has recorded nothing: no rank's own process trained with torch in Python. "
           "Processes that a rank starts, as torchrun and multiprocessing do, are not recorded\n");

@@ -17,6 +17,7 @@
 #include "farandole/base/run/run_lease.h"
 #include "farandole/base/text/parse_number.h"
 #include "farandole/base/text/phrases.h"
+#include "farandole/launch/call_end.h"
 #include "farandole/launch/launched_job.h"
 #include "farandole/launch/process/child_process.h"
 #include "farandole/launch/process/machine.h"
@@ -228,7 +229,7 @@ fs::path require_program(const std::string& program) {
                   "'; give its path, or add its folder to PATH");
 }
 
-int launch(const LaunchRequest& first_request) {
+int launch(const LaunchRequest& first_request) try {
   auto request = first_request;
   if (request.program.empty())
     throw UserError("no program to start; write farandole run -n 4 -- PROGRAM ARGUMENTS");
@@ -296,6 +297,10 @@ int launch(const LaunchRequest& first_request) {
     // As `srun --overlap`: Slurm counts the step before this one as running until a lost host is given up.
     set_variable(plan.environment, "SLURM_OVERLAP", "1");
   }
+} catch (const Error& error) {
+  if (!first_request.folder_of_caller.empty())
+    write_call_end(first_request.folder_of_caller, {static_cast<int>(error.exit_code()), {}, error.what()});
+  throw;
 }
 
 bool is_supervisor(int argc, const char* const* argv) {

@@ -17,11 +17,6 @@ bool speaks_for_itself(const RankRecord& record) {
          (code == ExitCode::user_error || code == ExitCode::corrupt_input || code == ExitCode::preempted);
 }
 
-std::string describe(const RankRecord& record) {
-  if (record.signal == 0) return fmt::format("exit code {}", record.exit_code);
-  return fmt::format("it was killed by signal {} ({})", record.signal, ::strsignal(record.signal));
-}
-
 // Returns whether all ranks that ended by themselves ended in the same way as the first.
 bool unanimous(const std::vector<RankRecord>& records, const RankRecord& first) {
   return std::all_of(records.begin(), records.end(), [&](const auto& record) {
@@ -43,6 +38,11 @@ std::string missing_ranks(const std::vector<RankRecord>& records, int ranks) {
 }
 
 }  // namespace
+
+std::string how_it_ended(const RankRecord& record) {
+  if (record.signal == 0) return fmt::format("exit code {}", record.exit_code);
+  return fmt::format("it was killed by signal {} ({})", record.signal, ::strsignal(record.signal));
+}
 
 std::optional<int> left_without_finalize(std::string_view starter_said) {
   constexpr std::string_view before = "due to process rank ", how = "exiting improperly";
@@ -77,7 +77,7 @@ Outcome outcome_of(const std::vector<RankRecord>& records, int ranks, const Chil
           left->rank, left->host, first->rank, first->host);
     else
       outcome.message =
-          fmt::format("rank {} (host {}) failed first: {}", first->rank, first->host, describe(*first));
+          fmt::format("rank {} (host {}) failed first: {}", first->rank, first->host, how_it_ended(*first));
     if (!log_folder.empty()) outcome.message += "; its log is " + log_of(log_folder, first->rank).string();
     return outcome;
   }

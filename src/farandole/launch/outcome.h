@@ -19,6 +19,9 @@ struct Outcome {
   bool show_held_back = false;  // The only known cause is what srun or mpirun said.
 };
 
+// "exit code 3" or "it was killed by signal 9 (Killed)".
+std::string how_it_ended(const RankRecord& record);
+
 // Returns the rank that, according to mpirun, has left the job without MPI_Finalize.
 std::optional<int> left_without_finalize(std::string_view starter_said);
 

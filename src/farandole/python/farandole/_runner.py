@@ -3,12 +3,11 @@
 Any thread may call run(). Importing this starts nothing.
 """
 import codecs
-import glob
 import io
+import json
 import linecache
 import os
 import pickle
-import re
 import shutil
 import signal
 import subprocess
@@ -29,11 +28,6 @@ os.setpgid(0, 0)
 ctypes.CDLL(None).prctl(1, 15)
 os.getppid() == int(sys.argv[1]) or sys.exit(143)
 os.execv(sys.argv[2], sys.argv[2:])"""
-# Lines of the launcher, of ranks whose function has ended, and of the watchdog about a rank that is gone. The exception
-# of run() says all this.
-_HELD = re.compile(rb"(\[\d+ [\d:.]+\] )?farandole( run: |: (rank \d+ on \S+: )?the function |"
-                   rb": \[rank \d+\] rank \d+ \(.*\) (was killed|ended) )")
-_FIRST = re.compile(r"rank (\d+) \(host (\S+)\) failed first: ([^;]*)")
 
 
 class RankError(RuntimeError):
@@ -76,8 +70,8 @@ def run(function, args=(), kwargs=None, ranks=1, *, run_dir=None, environment=No
         command += ["--local"] * local + ["--prefix"] * timestamps + ["--trace-torch"] * trace
         command += ["--", sys.executable or "python3", "-m", "farandole._worker", call]
         command.append(getattr(function, "__qualname__", type(function).__name__))  # for the reports
-        code, said = _launch(command, _environment(call, environment), stdout, stderr)
-        returned = _values(call, run_dir, ranks, values, code, said)
+        code = _launch(command, _environment(call, environment), stdout, stderr)
+        returned = _values(call, ranks, values, code)
         if is_ours and os.path.exists(os.path.join(run_dir, "timeline.json.gz")):
             print(f"farandole: recorded; farandole analyze {os.path.relpath(run_dir)} says where the time went",
                   file=sys.stderr, flush=True)
@@ -170,19 +164,18 @@ def _environment(call, more):
 
 
 def _launch(command, environment, stdout, stderr):
-    """Returns the exit code, and what the launcher and failed ranks have said."""
-    said = []
+    """Returns the exit code."""
     out, err = _Sink(stdout, sys.stdout), _Sink(stderr, sys.stderr)
     with out, err, _sigterm_raises():
         launcher = subprocess.Popen(
             [sys.executable or "python3", "-ISc", _WITH_DRIVER, str(os.getpid()), *command], env=environment,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        pumps = [threading.Thread(target=out.copy, args=(launcher.stdout, None), daemon=True),
-                 threading.Thread(target=err.copy, args=(launcher.stderr, said), daemon=True)]
+        pumps = [threading.Thread(target=out.copy, args=(launcher.stdout,), daemon=True),
+                 threading.Thread(target=err.copy, args=(launcher.stderr,), daemon=True)]
         try:
             for pump in pumps:
                 pump.start()
-            code = launcher.wait()
+            return launcher.wait()
         except BaseException as error:
             _end(launcher, signal.SIGINT if isinstance(error, KeyboardInterrupt) else signal.SIGTERM)
             if isinstance(error, SystemExit) and launcher.returncode == _PREEMPTED:
@@ -191,9 +184,6 @@ def _launch(command, environment, stdout, stderr):
         finally:
             for pump in pumps:
                 pump.join(_PATIENCE)  # A process that a rank has left behind may hold the pipe.
-        if code == 0:  # That a function without torch leaves no record is no news to the driver.
-            err.write(b"".join(line for line in said if b"--trace-torch" not in line))
-    return code, [line.decode(errors="replace").rstrip() for line in said]
 
 
 def _end(launcher, number):
@@ -241,35 +231,19 @@ class _Sink:
         if self.opened:
             self.stream.close()
 
-    def copy(self, pipe, held):
-        """Copies what comes in the pipe, at once, except for the lines that belong to `held`."""
-        start = b""  # of a line that may have to be held
+    def copy(self, pipe):
+        """Copies what comes in the pipe, at once."""
         for chunk in iter(lambda: os.read(pipe.fileno(), 65536), b""):
-            if held is not None:
-                *lines, start = (start + chunk).splitlines(keepends=True) + [b""] * chunk.endswith((b"\n", b"\r"))
-                held += [line for line in lines if _HELD.match(line)]
-                chunk = b"".join(line for line in lines if not _HELD.match(line))
-            self.write(chunk)
-        self.write(start)
-
-    def write(self, data):
-        try:
-            self.stream.write(self.decoder.decode(data) if self.text else data)
-            self.stream.flush()
-        except (AttributeError, OSError, ValueError):
-            pass  # It was closed meanwhile. The ranks' logs have everything.
+            try:
+                self.stream.write(self.decoder.decode(chunk) if self.text else chunk)
+                self.stream.flush()
+            except (AttributeError, OSError, ValueError):
+                pass  # It was closed meanwhile. The ranks' logs have everything.
 
 
-def _values(call, run_dir, ranks, values, code, said):
-    failures = [_load(file) for file in glob.glob(os.path.join(glob.escape(call), "failure-*[0-9]"))]
-    failure = min(failures, key=lambda failure: (failure["lost"], failure["time"]), default=None)
-    if failure and not (failure["lost"] and _FIRST.search("\n".join(said))):
-        text = f"rank {failure['rank']} on {failure['host']}: {failure['text']}"
-        if failure["traceback"]:
-            text += f"\n\n{failure['traceback']}"
-        raise RankError(text, failure["rank"], failure["traceback"], failure["code"])
+def _values(call, ranks, values, code):
     if code:
-        raise _failure(run_dir, code, said)
+        raise _failure(call, code)
     wanted = ranks if values == "all" else 1
     files = [os.path.join(call, f"value-{rank}") for rank in range(wanted)]
     for rank, file in enumerate(files):
@@ -279,16 +253,18 @@ def _values(call, run_dir, ranks, values, code, said):
     return [_load(file) for file in files] + [None] * (ranks - wanted)
 
 
-def _failure(run_dir, code, said):
-    """The exception for a job that has failed without an exception of a rank."""
-    said = [re.sub(r"^farandole( run)?: ", "", line) for line in said]
-    first = next(filter(None, map(_FIRST.match, said)), None)
-    if first is None:
-        return RuntimeError("\n".join(said) or f"farandole run ended with exit code {code}")
-    rank, host, how = first.groups()
-    lines = [f"rank {rank} on {host} has failed: {how}; farandole doctor {run_dir} says more"]
-    lines += [line for line in said if not _FIRST.match(line)]
-    return RankError("\n".join(lines), int(rank), code=code)
+def _failure(call, code):
+    """The exception for what the launcher says about the end (launch/call_end.h)."""
+    try:
+        with open(os.path.join(call, "end.json")) as file:
+            end = json.load(file)
+    except OSError:
+        return RuntimeError(f"farandole run was ended; its exit code is {code}")
+    if end["rank"] is None:
+        return RuntimeError(end["message"])
+    trace = os.path.join(call, f"traceback-{end['rank']}")
+    trace = _load(trace) if os.path.exists(trace) else ""
+    return RankError("\n\n".join(filter(None, (end["message"], trace))), end["rank"], trace, end["exit_code"])
 
 
 def _load(file):

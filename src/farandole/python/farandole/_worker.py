@@ -1,6 +1,7 @@
 """What a rank of farandole._runner executes: it calls the function of the payload, and leaves its value or its failure
 in the folder of the call, which the driver reads when all ranks have ended.
 """
+import json
 import linecache
 import os
 import pickle
@@ -87,15 +88,16 @@ def _leave(call, name, data):
 def _fail(call, rank, text, code, error):
     """Leaves the failure, and ends the job. If another rank is the cause, that one ends this process before."""
     from farandole import _exits
-    code, lost = (code, False) if code is not None else _exits.code_of(error)
+    code = _exits.code_of(error)[0] if code is None else code
     frames = error.__traceback__.tb_next if error.__traceback__ else None  # without those of this module
     lines = [] if isinstance(error, SystemExit) else traceback.format_exception(type(error), error, frames)
-    failure = {"rank": rank, "host": socket.gethostname(), "text": text, "traceback": "".join(lines), "code": code,
-               "lost": lost, "time": time.time()}
+    record = {"rank": rank, "host": socket.gethostname(), "exit_code": code, "signal": 0, "told": False,
+              "time_ns": time.time_ns(), "last_words": text}  # launch/records/rank_record.h
     try:
-        _leave(call, f"failure-{rank}", pickle.dumps(failure))
+        _leave(call, f"traceback-{rank}", pickle.dumps("".join(lines)))
+        _leave(call, f"rank-{rank:04}.json", json.dumps(record).encode())
     except OSError:
-        pass  # The driver also hears the line below.
+        pass  # The line below is left.
     if code == _PREEMPTED:
         raise error
     _abort(code, f"the function ended: {text.splitlines()[0]}")
