@@ -4,6 +4,7 @@ import contextlib
 import io
 import os
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import threading
 import time
 
 from farandole import RankError, _runner
+from farandole._worker import open_own
 
 here = os.path.dirname(os.path.abspath(__file__))
 
@@ -23,6 +25,24 @@ def check(condition, what):
 
 def call(function, *arguments, ranks=2, **options):
     return _runner.run(function, arguments, ranks=ranks, trace=False, **options)
+
+
+@contextlib.contextmanager
+def there(folder):
+    """contextlib.chdir(), which Python 3.10 lacks."""
+    before = os.getcwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)
+
+
+def write(folder, name, text):
+    path = os.path.join(folder, name)
+    with open(path, "w") as file:
+        file.write(text)
+    return path
 
 
 def raised(kind, function, *arguments, **options):
@@ -58,7 +78,11 @@ def values():
     check([type(value) is Pair and (value.first, int(value.second)) for value in got] == [(11, 2), (111, 2), (211, 2)],
           "a nested function with an object of a class of __main__")
     large = os.urandom(1) * (64 << 20)
-    check(call(lambda data: (len(data), data[-1:]), large) == [(len(large), large[:1])] * 2, "a large argument")
+    with tempfile.TemporaryDirectory() as folder, there(folder):
+        for name in "json", "pickle", "socket", "cloudpickle":
+            write(folder, f"{name}.py", "raise SystemExit('a module that another user left in the current folder')")
+        got = call(lambda data: (len(data), data[-1:]), large)
+    check(got == [(len(large), large[:1])] * 2, "a large argument")
     got = []
     threads = [threading.Thread(target=lambda: got.append(call(rank, values="first"))) for _ in range(2)]
     for thread in threads:
@@ -93,6 +117,42 @@ def values():
         check(sorted(out.getvalue().split("\n")) == ["", "out 0 ü", "out 1 ü"], out.getvalue())
         check(sorted(err.getvalue().split(b"\n")) == [b"", b"err 0", b"err 1"], err.getvalue())
         check(os.path.isdir(os.path.join(folder, "run", "launch")), "the run directory that was named")
+
+
+def others():
+    """What other users may have left is not executed."""
+    runs = os.environ["FARANDOLE_RUNS"]
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["FARANDOLE_RUNS"] = folder
+        for mode, owner in (0o777, os.getuid()), (0o700, 65534):
+            os.chmod(folder, mode)
+            if os.getuid() == 0:
+                os.chown(folder, owner, -1)
+            try:
+                _runner.run(rank)
+            except RuntimeError as error:
+                check("FARANDOLE_RUNS" in str(error), error)
+            else:
+                check(os.getuid() != 0 and mode != 0o777, f"a run in a folder of mode {mode:o} of user {owner}")
+        os.environ["FARANDOLE_RUNS"] = runs
+        value = write(folder, "value-0", "")
+        open_own(value).close()
+        if os.getuid() == 0:
+            os.chown(value, 65534, -1)
+            try:
+                open_own(value)
+            except RuntimeError as error:
+                check("another user" in str(error), error)
+            else:
+                raise AssertionError("a file of another user was opened")
+    with tempfile.TemporaryDirectory() as folder:
+        package = shutil.copytree(os.path.dirname(_runner.__file__), os.path.join(folder, "a/b/c/d/e/farandole"))
+        os.makedirs(os.path.join(folder, "bin"))
+        os.chmod(write(os.path.join(folder, "bin"), "farandole", ""), 0o755)
+        found = subprocess.run([sys.executable, "-c", "from farandole import _runner; print(_runner.find_program())"],
+                               env={"PYTHONPATH": os.path.dirname(package), "PATH": "/usr/bin:/bin"}, text=True,
+                               cwd=os.path.dirname(package).removesuffix("/b/c/d/e"), capture_output=True)
+        check(found.returncode == 1 and "add its folder to PATH" in found.stderr, found)
 
 
 def failures():
@@ -330,5 +390,5 @@ def trains():
 
 
 if __name__ == "__main__":
-    parts = values, failures, sleep, interrupted, names, trains
+    parts = values, others, failures, sleep, interrupted, names, trains
     {function.__name__: function for function in parts}[sys.argv[1]](*sys.argv[2:])

@@ -10,7 +10,7 @@ export FARANDOLE_PYTHON=/usr/bin/python3 FARANDOLE_LIBRARY=$bin/../lib/libfarand
 here=$(dirname "${BASH_SOURCE[0]}")
 drive() { timeout 600 "$bin/farandole" python -W ignore "$@"; }
 
-for part in values failures interrupted trains "names $work/packages"; do
+for part in values others failures interrupted trains "names $work/packages"; do
   # shellcheck disable=SC2086
   expect 0 drive "$here/runner.py" $part
 done

@@ -10,12 +10,15 @@ import os
 import pickle
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 import types
+
+from farandole._worker import open_own
 
 _PREEMPTED = 75
 _PATIENCE = 10  # seconds, in which the ranks may end by themselves before they are told again
@@ -68,7 +71,9 @@ def run(function, args=(), kwargs=None, ranks=1, *, run_dir=None, environment=No
             _pickler_of(cloudpickle)(file).dump((function, tuple(args), dict(kwargs or {})))
         command = [find_program(), "run", "-n", str(ranks), "--oversubscribe", "--horovod", "--run-dir", run_dir]
         command += ["--local"] * local + ["--prefix"] * timestamps + ["--trace-torch"] * trace
-        command += ["--", sys.executable or "python3", "-m", "farandole._worker", call]
+        # Not -m farandole._worker, which imports first from the current folder, where others may have left modules.
+        command += ["--", sys.executable or "python3", os.path.join(os.path.dirname(os.path.abspath(__file__)), "_worker.py")]
+        command.append(call)
         command.append(getattr(function, "__qualname__", type(function).__name__))  # for the reports
         code = _launch(command, _environment(call, environment), stdout, stderr)
         returned = _values(call, ranks, values, code)
@@ -118,8 +123,9 @@ def _source_of(function):
 def find_program():
     """The path of the program `farandole`."""
     beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), *[".."] * 4, "bin", "farandole")
-    library = os.path.join(os.path.dirname(os.environ.get("FARANDOLE_LIBRARY", "")), "..", "bin", "farandole")
-    for program in os.environ.get("FARANDOLE_PROGRAM"), beside, library, shutil.which("farandole"):
+    library = os.environ.get("FARANDOLE_LIBRARY")
+    of_library = library and os.path.join(os.path.dirname(library), "..", "bin", "farandole")
+    for program in os.environ.get("FARANDOLE_PROGRAM"), beside, of_library, shutil.which("farandole"):
         if program and os.access(program, os.X_OK):
             return os.path.abspath(program)
     raise RuntimeError("the program farandole is not found; add its folder to PATH, or start the script with "
@@ -144,6 +150,10 @@ def _make(function, folder):
 def _new_run():
     parent = os.path.abspath(os.environ.get("FARANDOLE_RUNS") or "farandole-runs")
     _make(lambda: _folder(parent), parent)
+    about = os.stat(parent)
+    if about.st_uid not in (os.getuid(), 0) or about.st_mode & (stat.S_IWOTH | stat.S_ISVTX) == stat.S_IWOTH:
+        raise RuntimeError(f"other users can exchange the files of runs in {parent}; name a folder of your own for the "
+                           "records of runs in FARANDOLE_RUNS")
     name = os.path.join(parent, time.strftime("%Y%m%d-%H%M%S"))
     for number in range(1, 1000):
         run_dir = name if number == 1 else f"{name}-{number}"
@@ -262,11 +272,14 @@ def _failure(call, code):
         return RuntimeError(f"farandole run was ended; its exit code is {code}")
     if end["rank"] is None:
         return RuntimeError(end["message"])
-    trace = os.path.join(call, f"traceback-{end['rank']}")
-    trace = _load(trace) if os.path.exists(trace) else ""
+    try:
+        with open(os.path.join(call, f"traceback-{end['rank']}"), encoding="utf-8") as file:
+            trace = file.read()
+    except OSError:
+        trace = ""
     return RankError("\n\n".join(filter(None, (end["message"], trace))), end["rank"], trace, end["exit_code"])
 
 
 def _load(file):
-    with open(file, "rb") as opened:
+    with open_own(file) as opened:
         return pickle.load(opened)

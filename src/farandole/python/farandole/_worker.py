@@ -1,12 +1,17 @@
 """What a rank of farandole._runner executes: it calls the function of the payload, and leaves its value or its failure
 in the folder of the call, which the driver reads when all ranks have ended.
 """
+import os
+import sys
+
+if __name__ == "__main__":  # The folder of this file, which Python puts first, has other modules with names like "torch".
+    _package = os.path.dirname(os.path.realpath(__file__))
+    sys.path[:] = [entry for entry in sys.path if os.path.realpath(entry) != _package] + [os.path.dirname(_package)]
+
 import json
 import linecache
-import os
 import pickle
 import socket
-import sys
 import time
 import traceback
 
@@ -35,6 +40,16 @@ def main():
         _fail(call, rank, "".join(traceback.format_exception_only(type(error), error)).strip(), None, error)
 
 
+def open_own(path):
+    """Opens a file for reading, unless another user has put it there: pickles are code."""
+    file = open(path, "rb")
+    if os.fstat(file.fileno()).st_uid != os.getuid():
+        file.close()
+        raise RuntimeError(f"{path} belongs to another user; name a folder of your own for the records of runs in "
+                           "FARANDOLE_RUNS")
+    return file
+
+
 def _end_groups():
     """Threads of Gloo that drop an object of Python while Python ends would end the process with SIGABRT."""
     distributed = sys.modules.get("torch.distributed")
@@ -45,7 +60,7 @@ def _end_groups():
 def _read(call):
     payload = os.path.join(call, "payload")
     try:
-        file = open(payload, "rb")
+        file = open_own(payload)
     except OSError as error:
         raise RuntimeError(f"{payload} cannot be read on {socket.gethostname()}: {error.strerror}; all hosts must see "
                            "the run directory: name a folder of a shared file system in FARANDOLE_RUNS") from None
@@ -94,7 +109,7 @@ def _fail(call, rank, text, code, error):
     record = {"rank": rank, "host": socket.gethostname(), "exit_code": code, "signal": 0, "told": False,
               "time_ns": time.time_ns(), "last_words": text}  # launch/records/rank_record.h
     try:
-        _leave(call, f"traceback-{rank}", pickle.dumps("".join(lines)))
+        _leave(call, f"traceback-{rank}", "".join(lines).encode("utf-8", "replace"))
         _leave(call, f"rank-{rank:04}.json", json.dumps(record).encode())
     except OSError:
         pass  # The line below is left.
