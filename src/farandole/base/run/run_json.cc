@@ -6,6 +6,7 @@
 #include "farandole/base/files/atomic_file.h"
 #include "farandole/base/files/file_bytes.h"
 #include "farandole/base/text/json.h"
+#include "farandole/base/text/secrets.h"
 
 namespace farandole {
 namespace {
@@ -146,7 +147,7 @@ void write_run_facts(const std::filesystem::path& run_json, const RunFacts& fact
   const auto set = [&object](const char* key, const auto& value) {
     if (value) object[key] = *value;
   };
-  set("program", facts.program);
+  if (facts.program) object["program"] = without_secrets(*facts.program);
   set("ranks", facts.ranks);
   object["hosts"] = facts.hosts;
   set("device", facts.device);

@@ -12,6 +12,7 @@
 #include "farandole/base/files/file_bytes.h"
 #include "farandole/base/host.h"
 #include "farandole/base/text/json.h"
+#include "farandole/base/text/secrets.h"
 #include "farandole/base/version.h"
 #include "farandole/launch/slurm/job_state.h"
 
@@ -77,7 +78,7 @@ JobRecord record_start(int ranks, const std::string& starter, const std::vector<
   job.ranks = ranks;
   job.starter = starter;
   job.version = version();
-  job.program = program;
+  job.program = without_secrets(program);
   job.folder = fs::current_path();
   job.slurm = slurm_facts(&std::getenv);
   // Slurm sets SLURM_JOB_END_TIME from version 22.05.3 on.
