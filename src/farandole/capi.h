@@ -60,7 +60,8 @@ const char* fdl_error(void);   /* of this thread's last call that failed */
  * Collective over the job. */
 int fdl_init(void);
 int fdl_is_running(void); /* 1 between fdl_init() and fdl_close() */
-/* Ends the recording, then MPI if fdl_init() has started it. Other ranks may work on meanwhile. */
+/* Ends the recording, groups and reducers, then MPI if fdl_init() has started it. Other ranks may work on
+ * meanwhile. Functions that get a group or a reducer afterwards return 64. */
 int fdl_close(void);
 /* fdl_next_done() returns from now on. When this process calls exit(), the job ends as fdl_close() ends it if the
  * exit code is 0 or 75, and otherwise as fdl_abort() does. */

@@ -95,7 +95,18 @@ static void refuse_mistakes(void* group) {
   EXPECT(fdl_allreduce(group, "x", &value, 1, FDL_FLOAT32, 9, NULL) == 64);
   EXPECT(fdl_allreduce(group, "x", &value, 1, FDL_INT64, FDL_AVERAGE, NULL) == 64);
   EXPECT(fdl_broadcast(group, "x", &value, 4, size, NULL) == 64);
+  EXPECT(fdl_allreduce(group, NULL, &value, 1, FDL_FLOAT32, FDL_SUM, NULL) == 64 && strstr(fdl_error(), "NULL"));
   EXPECT(fdl_group(ranks, 2, &none) == 64);
+  for (int wrong = -1; wrong <= size; wrong += size + 1)
+    EXPECT(fdl_group(&wrong, 1, &none) == 64 && strstr(fdl_error(), "there are only the ranks 0 to"));
+  EXPECT(fdl_group(ranks, -1, &none) == 64 && strstr(fdl_error(), "-1 ranks"));
+  const char* const names[] = {"weight"};
+  const int float32 = FDL_FLOAT32, dimensions = 2;
+  const int64_t shapes[][2] = {{1LL << 62, 1}, {1LL << 31, 1LL << 31}, {-1, 0}};
+  for (int i = 0; i < 3; ++i)
+    EXPECT(fdl_reducer(NULL, 0, 1, names, &float32, &dimensions, shapes[i], FDL_SUM, "none", 0, &none) == 64 &&
+           strstr(fdl_error(), "weight needs sizes"));
+  EXPECT(fdl_reducer(NULL, 0, -5, NULL, NULL, NULL, NULL, FDL_SUM, "none", 0, &none) == 64 && strstr(fdl_error(), "-5 tensors"));
   EXPECT(fdl_wait(123456789, 0, NULL) == 64);
   EXPECT(fdl_log(0, 0, "no JSON") == 64 && fdl_log(0, 0, "{\"a\": \"text\"}") == 64 && fdl_run_facts("[]") == 64);
 }
@@ -110,6 +121,8 @@ static void record(void) {
   fdl_instant(name);
   fdl_counter(other, 2.5);
   fdl_fact("a fact", "its value");
+  fdl_fact("a fact", NULL);
+  EXPECT(fdl_intern(NULL) == fdl_intern(""));
   void* observed = NULL;
   EXPECT(fdl_observe(NULL, 0, &observed) == 0);
   for (int step = 0; step < 20; ++step) {
@@ -190,6 +203,11 @@ int main(void) {
   int status = -1;
   EXPECT(waitpid(child, &status, 0) == child && status == 0);
 
+  const char* const names[] = {"weight"};
+  const int float32 = FDL_FLOAT32, dimensions = 1;
+  const int64_t shape = 4;
+  void* reducer = NULL;
+  EXPECT(fdl_reducer(NULL, 0, 1, names, &float32, &dimensions, &shape, FDL_AVERAGE, "none", 0, &reducer) == 0 && reducer);
   fdl_group_free(some);
   EXPECT(fdl_close() == 0 && fdl_close() == 0 && !fdl_is_running());
   void* ends = NULL;
@@ -197,6 +215,11 @@ int main(void) {
   EXPECT((long)ends == 50 && fdl_agree(1, &any) == 64);
   fdl_begin(FDL_DATA, 1);
   fdl_end();
+  // What used groups and reducers is gone.
+  EXPECT(fdl_allreduce(all, "late", &before, 1, FDL_FLOAT32, FDL_SUM, NULL) == 64 && fdl_group_rank(all) == -1 && fdl_group_size(all) == 0);
+  EXPECT(fdl_reducer_ready(reducer, 0) == 64 && fdl_reducer_finish(reducer) == 64 && !fdl_reducer_data(reducer, 0));
+  fdl_reducer_free(reducer);
+  fdl_group_free(all);
   if (rank == 0) puts("done");
   return 0;
 }

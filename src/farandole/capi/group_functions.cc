@@ -16,6 +16,7 @@ namespace farandole::capi {
 namespace {
 
 GroupHandle& of(void* group) {
+  need_job();  // fdl_close() ends the groups.
   if (group == nullptr)
     throw UserError("the group is NULL: this rank is not in it; call its functions on its ranks only");
   return *static_cast<GroupHandle*>(group);
@@ -43,6 +44,7 @@ std::vector<std::size_t> by_rank(const GroupHandle& group, const std::size_t* si
 // `work` gets the communicator and the name.
 template <class Work>
 void begin(GroupHandle& group, const char* name, std::int64_t* ticket, Work work) {
+  if (name == nullptr) throw UserError("the name of the collective is NULL; pass a text");
   if (ticket == nullptr)
     group.queue.run([&](Communicator& ranks) { work(ranks, name); });
   else
@@ -82,10 +84,10 @@ void fdl_group_free(void* group) {
     std::erase_if(own->groups, [&](const auto& one) { return one.get() == group; });
 }
 int fdl_group_rank(void* group) {
-  return group == nullptr ? -1 : capi::of(group).queue.communicator().rank;
+  return group == nullptr || capi::running() == nullptr ? -1 : capi::of(group).queue.communicator().rank;
 }
 int fdl_group_size(void* group) {
-  return group == nullptr ? 0 : capi::of(group).queue.communicator().size;
+  return group == nullptr || capi::running() == nullptr ? 0 : capi::of(group).queue.communicator().size;
 }
 
 int fdl_allreduce(void* group, const char* name, void* data, size_t count, int dtype, int op,

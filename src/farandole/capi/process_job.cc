@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <fmt/format.h>
 #include <pthread.h>
 #include <span>
 
@@ -51,7 +52,12 @@ ProcessJob::~ProcessJob() = default;
 
 std::unique_ptr<TracedCommunicator> ProcessJob::communicator_of(const int* ranks, int count) {
   if (ranks == nullptr) return job.new_communicator(Waiting::yielding, Wire::exact);
+  if (count < 0) throw UserError(fmt::format("a group cannot have {} ranks; give 0 or more", count));
   const std::span list(ranks, static_cast<std::size_t>(count));
+  for (const int rank : list)
+    if (rank < 0 || rank >= job.layout().size)
+      throw UserError(fmt::format("a group with rank {}, but there are only the ranks 0 to {}", rank,
+                                  job.layout().size - 1));
   if (std::ranges::find(list, job.layout().rank) == list.end()) return nullptr;
   return job.new_communicator_of(list);
 }

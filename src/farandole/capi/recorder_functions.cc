@@ -229,7 +229,7 @@ int fdl_recording() {
   return timeline != nullptr && timeline->recording() ? 1 : 0;
 }
 int fdl_intern(const char* name) {
-  return capi::names().number(name);
+  return capi::names().number(name == nullptr ? "" : name);
 }
 
 void fdl_begin(int category, int name) {
@@ -258,7 +258,8 @@ void fdl_counter(int name, double value) {
     timeline->counter(timeline->intern(capi::names().text(name)), value);
 }
 void fdl_fact(const char* fact, const char* value) {
-  if (auto* const timeline = capi::timeline(); timeline != nullptr) timeline->set_metadata(fact, value);
+  auto* const timeline = capi::timeline();
+  if (timeline != nullptr && fact != nullptr && value != nullptr) timeline->set_metadata(fact, value);
 }
 
 int fdl_observe(const int* ranks, int count, void** observed) {

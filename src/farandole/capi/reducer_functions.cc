@@ -63,6 +63,7 @@ bool ReducerHandle::replan() {
 namespace {
 
 ReducerHandle& reducer_of(void* reducer) {
+  need_job();  // fdl_close() ends the reducers.
   if (reducer == nullptr)
     throw UserError("the reducer is NULL: this rank is not in it; call its functions on its ranks only");
   return *static_cast<ReducerHandle*>(reducer);
@@ -77,13 +78,16 @@ std::size_t tensor_of(ReducerHandle& reducer, int tensor) {
 
 std::vector<TensorSpec> specs_of(int tensors, const char* const* names, const int* dtypes,
                                  const int* dimensions, const int64_t* shapes) {
+  if (tensors < 0) throw UserError(fmt::format("a reducer cannot have {} tensors; give 0 or more", tensors));
   std::vector<TensorSpec> specs;
   for (int i = 0; i < tensors; shapes += dimensions[i++]) {
     const auto type = dtype_of(dtypes[i]);
     if (!type) throw UserError(std::string(names[i]) + " has no element type of fdl_dtype");
     specs.push_back({names[i], {shapes, shapes + dimensions[i]}, *type});
-    if (std::ranges::any_of(specs.back().shape, [](auto size) { return size < 0; }))
-      throw UserError(std::string(names[i]) + " needs sizes of 0 or more");
+    auto bytes = static_cast<std::int64_t>(size_of(*type));
+    for (const auto size : specs.back().shape)
+      if (size < 0 || __builtin_mul_overflow(bytes, size, &bytes))
+        throw UserError(fmt::format("{} needs sizes of 0 or more, and less than 2^63 bytes", names[i]));
   }
   return specs;
 }
