@@ -33,12 +33,6 @@ farandole::Starter starter_of(const std::string& name) {
   throw farandole::UserError("--starter cannot be '" + name + "'; it is srun or mpirun");
 }
 
-bool is_farandole(const std::string& backend) {
-  if (backend == "farandole") return true;
-  throw farandole::UserError("--torch-backend cannot be '" + backend +
-                             "'; it is farandole, and without it the program chooses");
-}
-
 int run(int argc, const char* const* argv) {
   if (farandole::is_supervisor(argc, argv)) return farandole::run_supervisor(argc, argv);
   farandole::LaunchRequest request;
@@ -83,7 +77,8 @@ int run(int argc, const char* const* argv) {
       "trace-torch", po::bool_switch(&request.trace_torch),
       "record the phases, steps and collectives of a program that uses PyTorch in Python")(
       "torch-backend", po::value<std::string>()->notifier([&](const std::string& backend) {
-        request.torch_backend = is_farandole(backend);
+        farandole::check_torch_backend(backend);
+        request.torch_backend = true;
       }),
       "farandole: torch.distributed uses Farandole's collectives, whatever backend the program names")(
       "horovod", po::bool_switch(&request.horovod),

@@ -37,7 +37,8 @@ constexpr const char* usage =
     "and of farandole train.\n\n"
     "Examples:\n"
     "  $ farandole submit -N2 --time 4:00:00 -- farandole train --profile mnist --data DIR --run-dir RUN\n"
-    "  $ farandole submit -N2 --run-dir RUN -- ./program ARGUMENT\n";
+    "  $ farandole submit -N2 --run-dir RUN -- ./program ARGUMENT\n"
+    "  $ farandole submit -N2 -n8 --run-dir RUN --trace-torch -- python3 train.py\n";
 
 struct Request {
   farandole::BatchRequest batch;
@@ -154,7 +155,11 @@ std::optional<Request> parse(int argc, char** argv) {
                                  po::value<std::string>(), meaning);
   parser.visible.add_options()("run-dir", po::value(&run_dir),
                                "folder for the files of the job, if the program does not name its own")(
-      "print", po::bool_switch(&request.print), "print the script instead of submitting the job");
+      "trace-torch", po::bool_switch(),
+      "record a program that uses PyTorch in Python, as farandole run does")(
+      "torch-backend", po::value<std::string>(), "farandole: as of farandole run")(
+      "horovod", po::bool_switch(), "as of farandole run")("print", po::bool_switch(&request.print),
+                                                           "print the script instead of submitting the job");
   const int own = parser.own_arguments(argc, argv);
   po::variables_map given;
   if (!parser.parse(own, argv, &given)) return std::nullopt;
@@ -162,6 +167,12 @@ std::optional<Request> parse(int argc, char** argv) {
   for (const auto& option : farandole::sbatch_options)
     if (given.count(option.name) != 0)
       options.emplace_back(option.name, given[option.name].as<std::string>());
+  for (const auto* name : {"trace-torch", "horovod"})
+    if (given[name].as<bool>()) request.batch.run_options.push_back(std::string("--") + name);
+  if (given.count("torch-backend") != 0) {
+    farandole::check_torch_backend(given["torch-backend"].as<std::string>());
+    request.batch.run_options.push_back("--torch-backend=farandole");
+  }
   request.gpu = given.count("gpus-per-node") != 0;
   if (given.count("ntasks") != 0) {  // The script's numbers would contradict it.
     for (const auto* name : {"nodes", "ntasks-per-node"})

@@ -21,6 +21,7 @@ refused "no profile 'mnits'; did you mean mnist" --nodes 2 -- farandole train --
 refused "--optimizer cannot be 'sdg'" -- "$bin/farandole" train --data synthetic --run-dir run --optimizer sdg
 refused "--data is missing" --run-dir run -- train --profile mnist
 refused "unknown option --epoch; did you mean --epochs" -- farandole fit --run-dir run --epoch 3
+refused "--torch-backend cannot be 'nccl'; it is farandole" --run-dir run --torch-backend nccl -- "$bin/own_training"
 refused "no features given" -- fit --run-dir run --table t.csv --model net.pt
 refused "--run-dir of farandole run is other, and --run-dir of the training is run" --run-dir other -- train --data synthetic --run-dir run
 

@@ -229,6 +229,12 @@ fs::path require_program(const std::string& program) {
                   "'; give its path, or add its folder to PATH");
 }
 
+void check_torch_backend(const std::string& backend) {
+  if (backend != "farandole")
+    throw UserError("--torch-backend cannot be '" + backend +
+                    "'; it is farandole, and without it the program chooses");
+}
+
 int launch(const LaunchRequest& first_request) try {
   auto request = first_request;
   if (request.program.empty())

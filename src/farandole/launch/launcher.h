@@ -18,6 +18,9 @@ namespace farandole {
 // folder cannot be created.
 int launch(const LaunchRequest& request);
 
+// Throws: UserError if --torch-backend has another value than farandole.
+void check_torch_backend(const std::string& backend);
+
 // Returns the program that a rank would execute: from PATH, or else from the folder of Farandole's programs.
 // Throws: UserError if there is none.
 std::filesystem::path require_program(const std::string& program);

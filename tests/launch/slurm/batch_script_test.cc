@@ -46,13 +46,14 @@ TEST(BatchScript, StartsAnyCommandWithARunDirectory) {
                               {{{"nodes", "2"}, {"ntasks-per-node", ""}, {"ntasks", "6"}},
                                "/f",
                                "/my runs/a",
-                               {"./net", "two words", "$HOME"}}),
+                               {"./net", "two words", "$HOME"},
+                               {"--trace-torch", "--horovod"}}),
             "#!/bin/bash\n"
             "# Written by farandole submit. sbatch with this file submits the same job again.\n"
             "#SBATCH --nodes=2\n"
             "#SBATCH --ntasks=6\n"
             "requeues=20\n"
-            "exec farandole run --run-dir '/my runs/a' --report --requeue \"$requeues\" -- \\\n"
+            "exec farandole run --trace-torch --horovod --run-dir '/my runs/a' --report --requeue \"$requeues\" -- \\\n"
             "  ./net 'two words' '$HOME'\n");
 }
 

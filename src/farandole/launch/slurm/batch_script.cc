@@ -67,8 +67,13 @@ std::string make_batch_script(const std::string& script, const BatchRequest& req
     if (!trains && line.starts_with(scratch)) continue;  // Only a training copies its data.
     if (line.starts_with("trap "))
       text += fmt::format("export FARANDOLE_BIN={}\n", shell_word(request.programs.string()));
-    if (line.starts_with(launcher) && !request.run_dir.empty())
-      line.insert(launcher.size(), fmt::format("--run-dir {} ", shell_word(request.run_dir.string())));
+    if (line.starts_with(launcher)) {
+      std::string options;
+      for (const auto& word : request.run_options) options += word + " ";
+      if (!request.run_dir.empty())
+        options += fmt::format("--run-dir {} ", shell_word(request.run_dir.string()));
+      line.insert(launcher.size(), options);
+    }
     const auto start = line.find(training), given = line.find(arguments);
     if (start != line.npos && given != line.npos) {
       complete = true;

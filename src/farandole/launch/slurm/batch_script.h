@@ -35,6 +35,7 @@ struct BatchRequest {
   std::filesystem::path programs;    // Folder of Farandole's programs.
   std::filesystem::path run_dir;     // For a program that does not name its own; empty: the command names it.
   std::vector<std::string> command;  // What each rank starts; it takes the place of `farandole train "$@"`.
+  std::vector<std::string> run_options = {};  // Of farandole run: --trace-torch.
 };
 
 // `script`: the text of slurm/train.sbatch or slurm/train-gpu.sbatch.
