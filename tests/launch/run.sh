@@ -28,6 +28,8 @@ expect 0 "${run[@]}" -n 2 farandole --version
 [[ $(wc -l <"$work/out") == 2 ]] || fail "farandole is in PATH of the ranks"
 expect 0 "${run[@]}" -n 3 --prefix -n 1 sh -c 'echo $OMPI_COMM_WORLD_SIZE'
 says out '\] 1$'
+"${run[@]}" -n 1 printf 'a\nb\n' >/dev/full 2>"$work/err" || fail "output for a full disk: exit code $?"
+says err '^farandole run: 2 lines of output are lost, because stdout is on a full disk$'
 echo input | expect 0 "${run[@]}" -n 1 cat
 says out '^input$'
 

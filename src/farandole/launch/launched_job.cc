@@ -166,10 +166,11 @@ class Launcher {
 
   // A rank that waits for the reader of the output could not react to a signal.
   void go_on() {
-    const auto* where = log_folder_.empty() ? "" : "; the ranks' logs have them";
-    out_.go_on(where);
-    err_.go_on(where);
+    out_.go_on(where_else());
+    err_.go_on(where_else());
   }
+
+  const char* where_else() const { return log_folder_.empty() ? "" : "; the ranks' logs have them"; }
 
   // A program of its own would get SIGPIPE. The ranks get SIGTERM, so that they can save.
   void end_without_reader() {
@@ -415,6 +416,12 @@ class Launcher {
     keep_records(std::move(records), outcome);
     if (is_abandoned()) discard_folder(folder_of_caller_);
     drain();
+    if (const auto lines = out_.lost(); lines > 0) {
+      err_.push(
+          fmt::format("farandole run: {} lines of output are lost, because stdout is on a full disk{}\n",
+                      lines, where_else()));
+      drain();
+    }
     return {.exit_code = outcome.exit_code,
             .told = signal_ != 0,
             .run = run_.folder,

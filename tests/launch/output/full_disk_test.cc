@@ -20,10 +20,11 @@ TEST(OutputQueue, DropsLinesForAFullDiskAndIsNotBroken) {
   const OwnedDescriptor full(::open("/dev/full", O_WRONLY | O_CLOEXEC));
   ASSERT_GE(full.get(), 0);
   OutputQueue queue(full.get());
-  queue.push("a line\n");
+  queue.push("a line\nanother\n");
   queue.write_some();
   EXPECT_TRUE(queue.empty());
   EXPECT_FALSE(queue.broken());
+  EXPECT_EQ(queue.lost(), 2);
 }
 
 // Waits a second, because the queue has to see that the reader takes nothing.

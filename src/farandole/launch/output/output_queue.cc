@@ -55,6 +55,7 @@ void OutputQueue::write_some() {
   const bool lost = written < 0 && (errno == ENOSPC || errno == EDQUOT || errno == EFBIG);
   if (written < 0 && (errno == EAGAIN || errno == EINTR)) return;
   broken_ = written < 0 && !lost;
+  if (lost) lost_ += std::count(lines.begin(), lines.end(), '\n');
   taken_at_ = Clock::now();
   written_ = broken_ ? pending_.size() : written_ + (lost ? lines.size() : static_cast<std::size_t>(written));
   // The rest is moved to the front only after most of the buffer is written. Therefore the cost

@@ -27,8 +27,9 @@ class OutputQueue {
   bool empty() const { return pending_.size() == written_; }
   bool broken() const { return broken_; }         // The reader is gone; further bytes are dropped.
   int descriptor() const { return descriptor_; }  // For poll(POLLOUT).
-  // Writes what the reader takes now. Lines for a file on a full disk are dropped.
+  // Writes what the reader takes now. Lines for a file on a full disk are dropped and counted.
   void write_some();
+  std::int64_t lost() const { return lost_; }
   // Call this at the end of the input: tells how many lines were left out.
   void finish();
 
@@ -47,6 +48,7 @@ class OutputQueue {
   bool goes_on_ = false;
   std::string where_;
   std::int64_t left_out_ = 0;  // Lines that the reader does not know of.
+  std::int64_t lost_ = 0;
 };
 
 }  // namespace farandole
