@@ -341,6 +341,17 @@ TEST(Diagnosis, NamesARankThatWasKilledWithItsSupervisor) {
   end(run.ranks[0], 0, SIGTERM, true);
   run.ranks[2].end.reset();
   EXPECT_EQ(diagnose(run).cause, Cause::interrupted) << "nothing tells which rank was first";
+  for (const auto* said :
+       {"mpirun noticed that process rank 1 with PID 0 on node vm exited on signal 9 (Killed).\n",
+        "srun: error: node1: task 1: Killed\n"}) {
+    run.job->starter_said = said;
+    EXPECT_EQ(diagnose(run).cause, Cause::killed);
+    EXPECT_EQ(diagnose(run).rank, 1);
+  }
+  run.job->starter_said =
+      "srun: error: node1: task 1: Exited with exit code 1\nsrun: error: node1: task x: Killed\n";
+  EXPECT_EQ(diagnose(run).cause, Cause::interrupted);
+  run.job->starter_said.clear();
   run.ranks[0].log.losses = {"rank 2 (pid 7 on node1) was killed by SIGKILL; rank 0 was in allreduce #5"};
   EXPECT_EQ(diagnose(run).cause, Cause::killed);
   EXPECT_EQ(diagnose(run).rank, 2);

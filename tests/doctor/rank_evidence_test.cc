@@ -80,6 +80,14 @@ TEST(LogEvidence, TellsLossesAndFullDisks) {
   EXPECT_THAT(log.losses[0], HasSubstr("killed by SIGKILL"));
   EXPECT_TRUE(log.disk_full);
   EXPECT_TRUE(log.memory_short);
+  for (const std::string last :
+       {"MemoryError", "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 745. GiB"}) {
+    const auto python = read_last_words(
+        "ValueError: before\nTraceback (most recent call last):\n  File \"t.py\"\n" + last + "\n");
+    EXPECT_TRUE(python.memory_short);
+    EXPECT_EQ(python.error, last);
+  }
+  EXPECT_EQ(read_last_words("AssertionError\nthe last Error\n").error, "AssertionError");
 }
 
 TEST(LogEvidence, TakesAnything) {

@@ -115,7 +115,8 @@ class LogReader {
   void take_complaint(std::string_view line) {
     evidence_.disk_full |= contains(line, "No space left on device") || contains(line, "Disk quota exceeded");
     evidence_.memory_short |= contains(line, "bad_alloc") || contains(line, "Cannot allocate memory") ||
-                              contains(line, "not enough memory") || contains(line, "out of memory");
+                              contains(line, "MemoryError") || contains(line, "not enough memory") ||
+                              contains(line, "out of memory");
     const auto what = line.find("what():");
     if (line.starts_with("terminate called")) {
       evidence_.uncaught_exception = true;
@@ -129,7 +130,8 @@ class LogReader {
           (type < type_end ? evidence_.error.substr(type + 1, type_end - type - 1) + ": " : "") +
           std::string(text);
     } else if (!evidence_.uncaught_exception &&
-               (line.starts_with("farandole") || contains(line, "rror: ") || contains(line, "xception"))) {
+               (line.starts_with("farandole") || contains(line, "rror: ") || contains(line, "xception") ||
+                (line.ends_with("Error") && !contains(line, " ")))) {  // "MemoryError" of Python
       evidence_.error = line;
     }
   }

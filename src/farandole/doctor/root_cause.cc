@@ -4,6 +4,7 @@
 #include <array>
 #include <csignal>
 #include <fmt/format.h>
+#include <utility>
 
 #include "farandole/base/clock.h"
 #include "farandole/base/error.h"
@@ -179,10 +180,26 @@ bool launcher_was_killed(const RunEvidence& run) {
   return run.job ? run.job->end_ns == 0 : run.start_unrecorded;
 }
 
-// Returns the rank without a record that other ranks report as lost, or else the first one that
-// must be it because another rank ended with the exit code of a lost peer.
+// Returns the rank whose supervisor mpirun or srun has seen die of SIGKILL.
+std::optional<int> seen_killed(std::string_view starter_said) {
+  constexpr std::pair<std::string_view, std::string_view> words[] = {
+      {"noticed that process rank ", "exited on signal 9"}, {": task ", ": Killed"}};
+  for (const auto& [before, after] : words)
+    if (const auto at = starter_said.find(before); at != starter_said.npos) {
+      auto line = starter_said.substr(at + before.size());
+      line = line.substr(0, line.find('\n'));
+      const auto number = parse_number<int>(line.substr(0, line.find_first_not_of("0123456789")));
+      if (number && line.find(after) != line.npos) return number;
+    }
+  return std::nullopt;
+}
+
+// Returns the rank without a record that mpirun, srun or other ranks report as lost, or else the first one
+// that must be it because another rank ended with the exit code of a lost peer.
 std::optional<int> lost_without_record(const RunEvidence& run, const std::vector<int>& unheard,
                                        bool lost_a_peer) {
+  const auto seen = run.job ? seen_killed(run.job->starter_said) : std::nullopt;
+  if (seen && std::count(unheard.begin(), unheard.end(), *seen) > 0) return seen;
   for (const auto& one : run.ranks)
     for (const auto& loss : one.log.losses)
       for (const int rank : unheard)
