@@ -150,6 +150,8 @@ TEST(Goodput, DoesNotGuess) {
   starts.assign(2, start_of({}, 0));
   starts[1].counts_own_steps = true;
   EXPECT_THAT(goodput_of(starts).unknown, HasSubstr("session.set_step(n) or farandole::Run"));
+  starts[1].kind = ProgramKind::python;
+  EXPECT_THAT(goodput_of(starts).unknown, HasSubstr("farandole.record.step(n)"));
 }
 
 // The clocks of two hosts differ.

@@ -63,6 +63,20 @@ TEST(RunDirectory, CountsRestartsAndOutlivesADamagedFile) {
   EXPECT_EQ(read(run)["restarts"], 0);
 }
 
+TEST(RunDirectory, CountsNoRestartOfARunThatHasEndedWell) {
+  const TemporaryFolder folder;
+  RunDirectory run(folder.path());
+  run.started(facts(), 0);
+  run.started(facts(), 0);
+  run.ended(0);
+  run.started(facts(), 40);  // a training that goes on
+  EXPECT_EQ(read(run)["restarts"], 2);
+  run.ended(0);
+  run.started(facts(), 0);
+  EXPECT_EQ(read(run)["restarts"], 0);
+  EXPECT_EQ(read(run)["lost_steps"], 0);
+}
+
 // With the default options, a start can be killed before its second line of metrics.
 TEST(RunDirectory, KnowsTheWorkThatAKilledStartHasLost) {
   const TemporaryFolder folder;

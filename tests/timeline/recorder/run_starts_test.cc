@@ -282,6 +282,11 @@ TEST(RunStarts, SayWhatIsMissing) {
   EXPECT_THAT(starts[1].unknown, HasSubstr("no flight recorder"));
   EXPECT_THAT(starts[0].unknown, HasSubstr("not known from which step"));
   EXPECT_EQ(starts[2].unknown, "");
+  std::ofstream(run / "run.json") << R"({"program": "python3 train.py", "restarts": 1})";
+  starts = read_run_starts(run.path());
+  ASSERT_EQ(starts.size(), 2u) << "the first start was another run";
+  EXPECT_EQ(starts[0].name, "starts/0002");
+  EXPECT_EQ(starts[1].kind, ProgramKind::python);
 }
 
 // A launcher's record that was left by a start long before is not that of this start.

@@ -114,11 +114,12 @@ class RunText {
                          : ""));
     processes();
     if (facts.started || facts.ended)
-      line("time", facts.started.value_or("?") + " to " + facts.ended.value_or("?") +
-                       (facts.exit_code ? fmt::format(", exit code {}", *facts.exit_code) : "") +
-                       (facts.restarts.value_or(0) > 0
-                            ? fmt::format(", {} restarts; earlier starts are in starts/", *facts.restarts)
-                            : ""));
+      line("time",
+           facts.started.value_or("?") + " to " + facts.ended.value_or("?") +
+               (facts.exit_code ? fmt::format(", exit code {}", *facts.exit_code) : "") +
+               (facts.restarts.value_or(0) > 0 ? fmt::format(", {} restart{}; earlier starts are in starts/",
+                                                             *facts.restarts, *facts.restarts == 1 ? "" : "s")
+                                               : ""));
     steps();
     training();
     if (const auto use = run_.resources.text(); !use.empty()) line("resources", use);

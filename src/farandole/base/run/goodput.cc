@@ -66,7 +66,7 @@ std::string why_unknown(std::span<const RunStartTimes> starts) {
     return std::string(
                "its steps are numbered from 0 in each start, so steps that were done again are "
                "unknown; ") +
-           remedy(Topic::number_steps, ProgramKind::program);
+           remedy(Topic::number_steps, starts.back().kind);
   if (std::none_of(starts.begin(), starts.end(),
                    [](const auto& start) { return start.first_step.has_value() || !start.unknown.empty(); }))
     return "no step is recorded";

@@ -12,6 +12,8 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "farandole/base/run/remedies.h"
+
 namespace farandole {
 
 // What is known about one start of a run, on rank 0; the ranks wait for each other in each step.
@@ -31,6 +33,7 @@ struct RunStartTimes {
   std::int64_t lost_ns = 0;    // from then on, a later start did its steps again; 0: none
   // Its steps are numbered from 0 in each start, so nobody knows which were done again.
   bool counts_own_steps = false;
+  ProgramKind kind = ProgramKind::program;  // for advice
 };
 
 struct Goodput {

@@ -51,17 +51,18 @@ RunDirectory::RunDirectory(std::filesystem::path folder, std::optional<RunProgre
 
 std::optional<LostWork> RunDirectory::started(RunFacts facts, std::int64_t step) {
   const auto earlier = read_run_facts(run_json());
-  facts.restarts = earlier.restarts ? *earlier.restarts + 1 : 0;
+  const bool done = earlier.exit_code == static_cast<int>(ExitCode::done);
+  const bool is_new = done && step == 0;  // another run in the folder of one that has ended well
+  facts.restarts = earlier.restarts && !is_new ? *earlier.restarts + 1 : 0;
   // A kill may leave no other sign than run.json. The checkpoint may be published after the last step.
   const auto checkpoint_ns = step > 0 ? changed_ns(checkpoints() / checkpoint_name(step)) : 0;
   LostWork lost{std::max<std::int64_t>(0, earlier_.step.value_or(0) - step),
                 std::max(earlier_.begin_ns, checkpoint_ns),
                 std::max({earlier_.end_ns, checkpoint_ns, changed_ns(run_json())})};
-  facts.lost_steps = earlier.lost_steps.value_or(0) + lost.steps;
+  facts.lost_steps = is_new ? 0 : earlier.lost_steps.value_or(0) + lost.steps;
   facts.started = utc_now();
   write_run_facts(run_json(), facts);
   facts_ = std::move(facts);
-  const bool done = earlier.exit_code == static_cast<int>(ExitCode::done);
   return earlier.found && !done ? std::optional(lost) : std::nullopt;
 }
 

@@ -37,7 +37,7 @@ class RunDirectory {
   std::filesystem::path metrics() const { return folder_ / "metrics.jsonl"; }
   std::filesystem::path run_json() const { return run_json_of(folder_); }
 
-  // Writes run.json with the start time. "restarts" counts the earlier starts in this folder, and
+  // Writes run.json with the start time. "restarts" counts the earlier starts of this run, and
   // "lost_steps" the steps that they had done after the step from which the next start continued. Returns
   // what the start before this one had done after `step`; std::nullopt if there was none, or if it was done.
   std::optional<LostWork> started(RunFacts facts, std::int64_t step);

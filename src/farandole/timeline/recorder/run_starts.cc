@@ -12,6 +12,7 @@
 #include "farandole/base/files/staging_file.h"
 #include "farandole/base/run/earlier_starts.h"
 #include "farandole/base/run/run_files.h"
+#include "farandole/base/run/run_json.h"
 #include "farandole/base/text/json.h"
 #include "farandole/base/text/parse_number.h"
 #include "farandole/timeline/recorder/recorder_file.h"
@@ -173,6 +174,12 @@ std::vector<RunStartTimes> read_run_starts(const fs::path& run, std::int64_t now
     if (now_ns != 0) last.times.end_ns = last.times.worked_ns = std::max(now_ns, last.times.worked_ns);
     starts.push_back(std::move(last));
   }
+  // Starts before the first one of this run belong to other runs, which have ended well.
+  const auto facts = read_run_facts(run_json_of(run));
+  if (const auto ours = static_cast<std::size_t>(facts.restarts.value_or(INT32_MAX)) + 1;
+      ours < starts.size())
+    starts.erase(starts.begin(), starts.end() - static_cast<std::ptrdiff_t>(ours));
+  for (auto& start : starts) start.times.kind = kind_of_program(facts);
   std::optional<std::int64_t> from;  // the earliest step from which a later start went on
   bool from_known = true;
   std::vector<RunStartTimes> times;
