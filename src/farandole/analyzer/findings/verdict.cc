@@ -336,6 +336,10 @@ std::string verdict_of(const RunMetrics& metrics, const std::vector<Straggler>& 
     text += fmt::format("; the largest loss, {:.1f} %, is {}{}.", 100 * losses.front().fraction,
                         texts_of(losses.front().share, metrics).text,
                         losses.front().share == Share::waiting ? main_cause(losses.front()) : "");
+  if (rate.value && !one && is_of_users(metrics.kind) && metrics.matches.matches.empty())
+    text +=
+        " No collective was recorded: each rank trains a model of its own, or communicates in a way that is not "
+        "recorded.";
   const auto groups = group_by_node(metrics, stragglers);
   const auto named = std::find_if(groups.begin(), groups.end(), [](const LateGroup& group) {
     return group.worst.pattern != LatePattern::rotating;
