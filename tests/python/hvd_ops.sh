@@ -11,7 +11,8 @@ job() {
   timeout 600 "$bin/farandole" run -n "$1" "${@:3}" -- /usr/bin/python3 -W ignore "$program" "$2" --seed $RANDOM
 }
 
-expect 0 job 1 everything --run-dir "$work/run"
+HOROVOD_TIMELINE=$work/timeline expect 0 job 1 everything --run-dir "$work/run"
+says err '^farandole: HOROVOD_TIMELINE is not written; '
 grep -q '"torch":' "$work/run/run.json" || fail "hvd.init() does not start the recording: $(<"$work/run/run.json")"
 zgrep -q '"name":"shortened"' "$work/run/timeline.json.gz" || fail 'the timeline does not show the names of calls'
 expect 0 job 3 everything

@@ -3,6 +3,7 @@
 Thread safety: init(), shutdown() and the process sets belong to the main thread. Any thread may call the rest.
 """
 import os
+import sys
 from datetime import timedelta
 from types import SimpleNamespace
 
@@ -91,6 +92,9 @@ def init(comm=None, process_sets=None):
     check(core.init())
     _exits.install()
     _check_ranks(comm)
+    if os.environ.get("HOROVOD_TIMELINE") and quick.rank() == 0:
+        print("farandole: HOROVOD_TIMELINE is not written; farandole run --run-dir RUN --trace-torch records all ranks in "
+              "RUN/timeline.json.gz", file=sys.stderr, flush=True)
     if os.environ.get("FARANDOLE_RUN_DIR"):
         from farandole import record
         if record._phases is not None:
