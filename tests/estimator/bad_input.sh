@@ -27,10 +27,7 @@ refused 64 "no column pixels; its columns are digit, gap, wide, wrong, x" --feat
 refused 65 'train.h5: column wrong has the label 7 in row 150; the model has 3 classes' --label wrong
 refused 65 'train.h5: column gap has a NaN in row 123; .*--nan skip' --features gap
 # Before ranks are started.
-refused 64 "loss-weights 1,x: 'x' is not a weight" --loss-weights 1,x
-refused 64 'optimizer cannot be .sdg.*sgd, adam' --optimizer sdg
 refused 64 'did you mean --epochs' --epoch 3
-refused 64 "write for example 1,28,28" --input-shapes 3,x
 [[ ! -e runs || -z $(ls runs | grep -v '^fit-') ]] || fail "left behind: $(ls runs)"
 # What is no error.
 timeout 300 farandole fit -n 2 --store good --table train.h5 --features gap --label digit --model small.pt --loss nll --nan skip >out 2>err ||

@@ -9,6 +9,7 @@
 
 #include "farandole/base/files/atomic_file.h"
 #include "farandole/base/files/temporary_folder.h"
+#include "farandole/estimator/fit.h"
 
 namespace farandole {
 namespace {
@@ -105,35 +106,60 @@ TEST_F(RefusedFit, NamesWhatDoesNotFit) {
       {metric("mine", ""), "there is no metric none.pt"},
       {metric("mine", "bias.pt"),
        "bias.pt failed on outputs of shape [32, 3] and labels of shape [32]: The size of tensor"},
-      {[](auto& o) { o.optimizer = "sdg"; }, "optimizer cannot be 'sdg'; it is one of sgd, adam"},
-      {[](auto& o) {
-         o.optimizer = "adam";
-         o.momentum = 0.9;
-       },
-       "momentum is an option of sgd and rmsprop"},
-      {[](auto& o) {
-         o.optimizer = "lbfgs";
-         o.weight_decay = 0.1;
-       },
-       "weight-decay is no option of lbfgs"},
-      {[](auto& o) {
-         o.schedule = "one_cycle";
-         o.warmup_steps = 3;
-       },
-       "warmup-steps is no option of --schedule one_cycle"},
-      {[](auto& o) { o.validation = 1; }, "validation must be a fraction"},
-      {[](auto& o) { o.checkpoint_every = "2epochs"; }, "checkpoint-every needs steps, a time or auto"},
-      {[](auto& o) { o.checkpoint_every = "soon"; }, "checkpoint-every cannot be 'soon'"},
-      {[](auto& o) { o.device = "gpu"; }, "device cannot be 'gpu'; it is one of cpu, cuda, auto"},
-      {[](auto& o) { o.precision = "half"; }, "precision cannot be 'half'"},
-      {[](auto& o) { o.clip_norm = -1; }, "clip-norm cannot be negative"},
-      {[](auto& o) { o.peak_tflops = -1; }, "peak-tflops cannot be negative"},
-      {[](auto& o) { o.on_nonfinite = "ignore"; }, "on-nonfinite cannot be 'ignore'"},
   };
   for (const auto& [change, message] : cases) EXPECT_THAT(refusal(change), testing::HasSubstr(message));
   EXPECT_THAT(refusal([](auto&) {}, 201), testing::HasSubstr("has 200 rows to train on for 201 ranks"));
   ModelWithLosses model(load_model(options_.model, {}, torch::kCPU), table_, options_);
   EXPECT_NO_THROW(check_fit(model, table_, options_, 200));
+}
+
+TEST_F(RefusedFit, TheCommandLineNamesTheOption) {
+  const auto parse = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), {"fit", "--model=" + options_.model, "--features=x", "--label=digit"});
+    std::vector<const char*> argv;
+    for (const auto& word : words) argv.push_back(word.c_str());
+    return parse_fit(static_cast<int>(argv.size()), argv.data());
+  };
+  // clang-format off
+  const std::pair<std::vector<std::string>, const char*> cases[] = {
+      {{"--optimizer=sdg"}, "--optimizer cannot be 'sdg'; it is one of sgd, adam, adamw, rmsprop, adagrad, lbfgs; did you mean sgd?"},
+      {{"--schedule=steps"}, "--schedule cannot be 'steps'; it is one of constant, step, cosine, polynomial, one_cycle"},
+      {{"--nan=drop"}, "--nan cannot be 'drop'; it is one of error, skip, keep"},
+      {{"--lr=0"}, "--lr must be positive"},
+      {{"--clip-norm=-1"}, "--clip-norm is -1; it must be finite and not negative"},
+      {{"--train-steps=-1"}, "--train-steps is -1; it must be between 0"},
+      {{"--optimizer=lbfgs", "--weight-decay=0.1"}, "--weight-decay is no option of lbfgs"},
+      {{"--optimizer=lbfgs", "--precision=float16"}, "--precision float16 is no option of lbfgs; use bfloat16"},
+      {{"--schedule=one_cycle", "--warmup-steps=3"}, "--warmup-steps is no option of --schedule one_cycle"},
+      {{"--validation=1"}, "--validation must be a fraction of the rows"},
+      {{"--validation=0.5", "--validation-column=digit"}, "give --validation or --validation-column, not both"},
+      {{"--checkpoint-every=2epochs"}, "--checkpoint-every needs steps, a time or auto"},
+      {{"--checkpoint-steps=20"}, "--checkpoint-steps does not exist any more; use --checkpoint-every"},
+      {{"--labels=digit"}, "--labels does not exist any more; use --label"},
+      {{"--features", ""}, "no features given; name columns with --features"},
+      {{"--label", ""}, "no label given; name a column with --label"},
+      {{"--loss-weights=1,x"}, "--loss-weights 1,x: 'x' is not a weight; write for example 1,0.5"},
+      {{"--loss-weights=1,2"}, "--loss-weights has 2 values for 1 label; give one for each"},
+      {{"--input-shapes=3,x"}, "--input-shapes 3,x: 'x' is not a size; write for example 1,28,28"},
+      {{"--input-shapes=3;4"}, "--input-shapes has 2 shapes for 1 features"},
+      {{"--run=../other"}, "--run must be a name without '/'"},
+      {{"--run-dir=runs/a", "--run=b"}, "--run-dir is instead of --store and --run"},
+  };
+  // clang-format on
+  for (const auto& [words, line] : cases)
+    EXPECT_THAT(message_of<UserError>([&, &words = words] { parse(words); }), testing::HasSubstr(line));
+  const auto fit =
+      parse({"--features=[a,b],c:int64", "--label=d,e", "--input-shapes=1,2;1", "--loss-weights=1,0.5",
+             "--metrics=mae,rmse", "--run-dir=runs/mine/", "--prometheus=a b"});
+  ASSERT_TRUE(fit);
+  EXPECT_THAT(fit->options.features, testing::ElementsAre("[a,b]", "c:int64"));
+  EXPECT_THAT(fit->options.labels, testing::ElementsAre("d", "e"));
+  EXPECT_THAT(fit->options.input_shapes,
+              testing::ElementsAre(testing::ElementsAre(1, 2), testing::ElementsAre(1)));
+  EXPECT_THAT(fit->options.loss_weights, testing::ElementsAre(1, 0.5));
+  EXPECT_THAT(fit->options.metrics, testing::ElementsAre("mae", "rmse"));
+  EXPECT_EQ(fit->options.store / fit->options.run, "runs/mine");
+  EXPECT_EQ(fit->options.prometheus, "a b");
 }
 
 TEST_F(RefusedFit, ClassesOfTextsNeedALossOfClassesAndAnOutputEach) {

@@ -105,7 +105,7 @@ int straggle(Session& session, Fault fault, const std::string& node) {
   options.run_dir = std::getenv("FARANDOLE_RUN_DIR");
   options.steps = fault.steps;
   options.batch = 128;  // of steps that take longer than threads to wake up
-  options.checkpoint_every = {CheckpointInterval::Kind::never, 0};
+  options.checkpoint_every = "never";
   options.lr = 0.001;
   options.epochs = 1000;
   options.data.path = "synthetic";

@@ -7,10 +7,7 @@ options=(--model mlp --data synthetic --synthetic-samples 64 --timeline off) ran
 refused 64 "--device cuda cannot be used: .*; use --device cpu" "${options[@]}" --run-dir x --device cuda
 FARANDOLE_CUDA_LIBRARY=/proc/nowhere/libcudart.so refused 64 "/proc/nowhere/libcudart.so cannot be loaded|built without the headers" \
   "${options[@]}" --run-dir x --device cuda
-refused 64 "--device cannot be 'gpu'; it is one of cpu, cuda, auto" "${options[@]}" --run-dir x --device gpu
-refused 64 "work on CPUs only; use --device cpu" "${options[@]}" --run-dir x --device cuda --compression float16
 train 1 "${options[@]}" --run-dir compressed --compression float16 && grep -q '^computes on CPUs: --compression' out || fail "an option of CPUs"
-refused 64 "--ranks-per-gpu .*1" "${options[@]}" --run-dir x --device auto --ranks-per-gpu 0
 train 2 "${options[@]}" --run-dir cpu && grep -q '^computes on CPUs: there is no NVIDIA GPU on ' out || fail "auto"
 grep -q '"device": "cpu"' cpu/run.json && ! grep -q '"gpus"' cpu/run.json || fail "run.json"
 

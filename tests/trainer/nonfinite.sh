@@ -69,10 +69,6 @@ train 2 "${options[@]}" --data all.h5 --run-dir all --epochs 3 --on-nonfinite sk
 [[ $? == 1 ]] || fail "only bad steps: wrong exit code"
 grep -q "step 10: .* on ranks 0, 1; this is the 10th step in a row; lower --lr" err || fail "only bad steps"
 train 2 "${one[@]}" --run-dir alone --epochs 2 --on-nonfinite skip --synchronize parameters:2 || fail "averaged parameters"
-ranks=1
-refused 64 "--on-nonfinite rollback cannot be used with --synchronize" "${one[@]}" --run-dir x --on-nonfinite rollback \
-  --synchronize parameters:2
-refused 64 "--on-nonfinite cannot be 'skp'; .*did you mean skip" "${one[@]}" --run-dir x --on-nonfinite skp
 
 # Only the held-out samples overflow. Training goes on, and the line says so in words.
 train 2 "${options[@]}" --data test.h5 --run-dir held_out --epochs 1 || fail "a held-out loss that is not finite"

@@ -57,8 +57,3 @@ for file in files:
     step = file.attrs["step"]
     assert file["loss_scale/factor"][()] == 65536 / 2 ** sum(other <= step for other in skipped), (step, skipped)
 PYTHON
-
-options=(--model mlp --data synthetic --run-dir x) ranks=1
-refused 64 "--precision cannot be 'fp16'; it is one of float32, tf32, bfloat16, float16" "${options[@]}" --precision fp16
-refused 64 "--precision float16 cannot be used with --synchronize parameters:2; use bfloat16" "${options[@]}" --precision float16 \
-  --synchronize parameters:2

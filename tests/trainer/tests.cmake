@@ -1,8 +1,8 @@
 if(FARANDOLE_TORCH)
   set(costs
-    checkpoints/resume 110 precision 90 stops/restarts 70 checkpoints/exact_resume 60 quickstart_profile 40 refusals/bad_options 35
+    checkpoints/resume 110 precision 90 stops/restarts 70 checkpoints/exact_resume 60 quickstart_profile 40 refusals/bad_options 15
     stops/preempted 35 mnist 35 asked_traces 30 stops/killed_processes 30 stops/epoch_ends 25 checkpoints/starts 25 refusals/bad_run_dir 25
-    nonfinite 20 checkpoints/full_disk 20 evaluation 20 compression 20 refusals/bad_data 20 synchronize 15 checkpoints/slow_disk 15
+    nonfinite 20 checkpoints/full_disk 20 evaluation 20 compression 20 refusals/bad_data 15 synchronize 15 checkpoints/slow_disk 15
     checkpoints/save_memory 15 tuning 15 device 15 device_of_double 30 model_flops 15 config 10 checkpoints/checkpoint_tool 10 stops/stalled 10 stops/survivors 10
     stops/terminal 5 stops/lease 5 check_replicas 5 merge_limit 5 named_run 2 stops/kills 280)
   while(costs)

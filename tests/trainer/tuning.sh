@@ -9,12 +9,3 @@ train 2 "${options[@]}" --bucket-mb auto --run-dir run || fail "going on"
 grep -q "continuing from step 100" out || fail "it did not resume"
 ! grep -q "written to" out || fail "it was tuned again"
 train 2 --profile run/tuned-2-ranks.ini --profile mlp "${options[@]}" --run-dir other --steps 5 || fail "the profile"
-
-train 1 "${options[@]}" --bucket-mb auto --compression float16 --run-dir wrong
-[[ $? == 64 ]] || fail "tuning of compressed gradients should end with 64"
-grep -q "bucket-mb auto cannot be used with --compression float16" err || fail "the message does not say why"
-for wrong in 0 3MiB; do
-  train 1 "${options[@]}" "--bucket-mb=$wrong" --run-dir wrong
-  [[ $? == 64 ]] || fail "--bucket-mb=$wrong should end with 64"
-  grep -q "bucket-mb cannot be '$wrong'" err || fail "the message does not name $wrong"
-done

@@ -115,14 +115,14 @@ class Transformation {
   }
 
  private:
-  static EstimatorOptions trained_options(const FitRecord& record) {
-    auto options = options_from_json(record.options);
+  static ColumnOptions trained_options(const FitRecord& record) {
+    auto options = columns_from_json(record.options);
     options.nan = "keep";  // Every row of the table stays.
     return options;
   }
 
   // The table need not have the labels.
-  static EstimatorOptions features_of(EstimatorOptions options) {
+  static ColumnOptions features_of(ColumnOptions options) {
     options.labels.clear();
     return options;
   }
@@ -244,7 +244,7 @@ class Transformation {
   }
 
   const FitRecord record_;
-  const EstimatorOptions trained_;
+  const ColumnOptions trained_;
   std::shared_ptr<const DataTable> table_;
   const bool names_texts_;  // Predictions of classes with names are these names, and not numbers.
   const torch::Device device_;
@@ -310,14 +310,14 @@ Evaluation evaluate_on_rank(Session& session, const std::filesystem::path& own_r
                             const TransformOptions& options) {
   const auto run = run_of_rank_0(session, own_run);
   session.use_device(options.device);
-  EstimatorOptions trained;
+  ColumnOptions trained;
   FitRecord record;
   std::shared_ptr<const DataTable> table;
   std::unique_ptr<ModelWithLosses> model;
   std::unique_ptr<Scores> scores;
   session.together([&] {
     record = find_fit(run.parent_path(), run.filename());
-    trained = options_from_json(record.options);
+    trained = columns_from_json(record.options);
     std::vector<std::string> texts;
     for (const auto& [label, names] : record.classes) texts.push_back(label);
     table = number_classes(open_table(files, columns_of(trained)), texts, record.classes);

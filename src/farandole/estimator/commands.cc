@@ -22,6 +22,7 @@
 #include "farandole/launch/launch_plan.h"
 #include "farandole/launch/process/machine.h"
 #include "farandole/launch/stop_request.h"
+#include "farandole/trainer/loop_option_table.h"
 
 namespace farandole {
 namespace {
@@ -129,6 +130,15 @@ int run_command(const std::string& name, int argc, const char* const* argv, cons
                 [&](Session& session, const std::vector<std::string>&) { return body(session); });
 }
 
+// What transform and evaluate have in common.
+void add_forward_options(OptionParser& parser, TransformOptions& o) {
+  parser.visible.add_options()(
+      "device", with_default(o.device),
+      "where to compute: cpu, cuda (one GPU for each rank) or auto (GPUs if every rank can have one)")(
+      "batch-size", with_default(o.batch),
+      "rows per rank and forward pass; 0: as many as 16 MiB hold, and 256 at most");
+}
+
 void print_evaluation(const Evaluation& evaluation, const std::string& format) {
   if (format == "json") return fmt::print("{}\n", evaluation_to_json(evaluation));
   fmt::print("{:<12} {}\n", "rows", evaluation.rows);
@@ -196,7 +206,6 @@ std::optional<FitArguments> parse_fit(int argc, const char* const* argv) {
   FitArguments arguments;
   auto& o = arguments.options;
   CommandOptions common;
-  std::string features, shapes, labels, losses = o.losses.front(), weights, metrics;
   OptionParser parser;
   parser.usage =
       "Usage: farandole fit --table TABLE --model FILE --features COLUMN,... --label COLUMN [OPTION...]\n\n"
@@ -204,92 +213,48 @@ std::optional<FitArguments> parse_fit(int argc, const char* const* argv) {
       "killed or stopped.\n\n"
       "Examples:\n"
       "  $ farandole fit -n 3 --table train.h5 --features pixels --label digit --model net.pt2 --loss nll --epochs 5\n";
-  parser.replaced = {{"checkpoint-steps", "checkpoint-every, for example 500steps"}};
   common.add_to(parser);
-  parser.visible.add_options()("model", po::value(&o.model),
-                               "file of the model: .pt2 of torch.export, or TorchScript")(
-      "eval-model", po::value(&o.eval_model),
-      "torch.export's program for evaluation, if it is not in the file of --model")(
-      "loss", po::value(&losses)->default_value(losses),
-      "nll, cross_entropy, mse, l1, smooth_l1, huber, bce, bce_with_logits, or a file of torch.export or TorchScript; one, or one for "
-      "each label")("loss-weights", po::value(&weights), "weight of each label's loss, for example 1,0.5")(
-      "features", po::value(&features),
-      "columns that are the inputs of the model; NAME:int64 stays whole numbers; \"[a,b,c]\" is one input, a vector of the "
-      "numbers of these columns")(
-      "label", po::value(&labels),
-      "column of the labels, of numbers or of texts, which are classes; for several columns, the model returns a tuple "
-      "with a tensor for each")(
-      "input-shapes", po::value(&shapes),
-      "shape of one row of each feature, for example 1,28,28; separate them with semicolons")(
-      "sample-weight", po::value(&o.sample_weight), "column with the weight of each row")(
-      "optimizer", po::value(&o.optimizer)->default_value(o.optimizer),
-      "sgd, adam, adamw, rmsprop, adagrad or lbfgs")("lr", po::value(&o.lr)->default_value(o.lr, "0.01"),
-                                                     "learning rate of one rank")(
-      "scale-lr", po::value(&o.scale_lr)->default_value(o.scale_lr, "true"),
-      "multiply the learning rate by the number of ranks")(
-      "momentum", po::value(&o.momentum)->default_value(0, "0"), "momentum of sgd and rmsprop")(
-      "weight-decay", po::value(&o.weight_decay)->default_value(0, "0"), "L2 penalty of the parameters")(
-      "schedule", po::value(&o.schedule)->default_value(o.schedule),
-      "constant, step, cosine, polynomial or one_cycle")(
-      "warmup-steps", po::value(&o.warmup_steps)->default_value(0),
-      "number of steps in which the learning rate rises from --lr to the scaled rate")(
-      "lr-step-epochs", po::value(&o.lr_step_epochs)->default_value(1),
-      "epochs between two changes of the step schedule")(
-      "lr-gamma", po::value(&o.lr_gamma)->default_value(o.lr_gamma, "0.1"), "factor of the step schedule")(
-      "epochs", po::value(&o.epochs)->default_value(o.epochs), "passes over the table")(
-      "batch-size", po::value(&o.batch)->default_value(o.batch), "rows per rank and backward pass")(
-      "validation-batch-size", po::value(&o.validation_batch)->default_value(0),
-      "rows per rank and batch in validation; 0: as --batch-size")(
-      "accumulate", po::value(&o.accumulate)->default_value(o.accumulate), "backward passes per step")(
-      "drop-last", po::bool_switch(&o.drop_last),
-      "leave out the last rows of an epoch that do not fill a batch on every rank")(
-      "train-steps", po::value(&o.train_steps)->default_value(0),
-      "largest number of steps of an epoch; 0: all rows")(
-      "validation-steps", po::value(&o.validation_steps)->default_value(0),
-      "largest number of batches per rank of a validation; 0: all rows")(
-      "validation", po::value(&o.validation)->default_value(0, "0"),
-      "fraction of the rows that is used for validation only")(
-      "validation-column", po::value(&o.validation_column),
-      "column that is not 0 for the rows that are used for validation only")(
-      "device", po::value(&o.device)->default_value(o.device),
-      "where to compute: cpu, cuda (one GPU for each rank) or auto (GPUs if every rank can have one)")(
-      "precision", po::value(&o.precision)->default_value(o.precision),
-      "numbers with which layers compute: float32, tf32, bfloat16 or float16")(
-      "clip-norm", po::value(&o.clip_norm)->default_value(0, "0"),
-      "largest global norm of the gradients; 0 means no limit")(
-      "on-nonfinite", po::value(&o.on_nonfinite)->default_value(o.on_nonfinite),
-      "what happens if a gradient is a NaN or an infinity on any rank: stop, skip (leave the step out) or rollback "
-      "(return to the newest checkpoint)")(
-      "shard", po::value(&o.shard)->default_value(o.shard),
-      "keep parameters and optimizer state once a node, and divide the update by its ranks: auto (if it is possible), "
-      "on or off")("shuffle", po::value(&o.shuffle)->default_value(o.shuffle, "true"),
-                   "read the rows in another order in each epoch")(
-      "nan", po::value(&o.nan)->default_value(o.nan),
-      "what a NaN in a feature does: error, skip (leave out the row) or keep")(
-      "seed", po::value(&o.seed)->default_value(o.seed), "seed of the order, the split and dropout")(
-      "metrics", po::value(&metrics),
-      "what is measured in each epoch on the training rows and the validation rows: accuracy, top_5, log_loss, "
-      "precision, recall, f1, mae, rmse, r2, or NAME=FILE with a function of output and label")(
-      "patience", po::value(&o.patience)->default_value(0),
-      "end after this many epochs without a lower loss; 0: never")(
-      "best", po::bool_switch(&o.keep_best),
-      "keep the model of the epoch with the lowest loss, not of the last one")(
-      "checkpoint-every", po::value(&o.checkpoint_every),
-      "also save a checkpoint within epochs: 500steps, 10min, or auto (from what a checkpoint costs)")(
-      "tensorboard", po::bool_switch(&o.tensorboard), "also write the metrics for TensorBoard")(
-      "prometheus", po::value(&o.prometheus),
-      "folder in which each rank also writes its metrics for the textfile collector of Prometheus's node exporter")(
-      "peak-tflops", po::value(&o.peak_tflops)->default_value(o.peak_tflops),
-      "most that one device can do, in 10^12 floating-point operations per second, for MFU; 0: from a table of known GPUs")(
-      "verbose", po::value(&o.verbose)->default_value(o.verbose), "0: print nothing")(
-      "check", po::bool_switch(&arguments.only_checks), "only check these options, and train nothing");
+  parser.replaced.emplace("checkpoint-steps", "checkpoint-every, for example 500steps");
+  const auto parsed = [](auto& variable, auto parse) {
+    return taken_by([&variable, parse](const std::string& text) { variable = parse(text); });
+  };
+  const auto words = [](const std::string& text) { return split_words(text, ','); };
+  OptionGroups groups;
+  // clang-format off
+  groups.data.add_options()
+      ("model", po::value(&o.model), "file of the model: .pt2 of torch.export, or TorchScript")
+      ("eval-model", po::value(&o.eval_model), "torch.export's program for evaluation, if it is not in the file of --model")
+      ("loss", parsed(o.losses, words)->default_value(o.losses.front()), "nll, cross_entropy, mse, l1, smooth_l1, huber, bce, bce_with_logits, or a file of torch.export or TorchScript; one, or one for each label")
+      ("loss-weights", parsed(o.loss_weights, parse_weights), "weight of each label's loss, for example 1,0.5")
+      ("features", parsed(o.features, split_features), "columns that are the inputs of the model; NAME:int64 stays whole numbers; \"[a,b,c]\" is one input, a vector of the numbers of these columns")
+      ("label", parsed(o.labels, words), "column of the labels, of numbers or of texts, which are classes; for several columns, the model returns a tuple with a tensor for each")
+      ("input-shapes", parsed(o.input_shapes, parse_shapes), "shape of one row of each feature, for example 1,28,28; separate them with semicolons")
+      ("sample-weight", po::value(&o.sample_weight), "column with the weight of each row")
+      ("nan", with_default(o.nan), "what a NaN in a feature does: error, skip (leave out the row) or keep")
+      ("validation", with_default(o.validation), "fraction of the rows that is used for validation only")
+      ("validation-column", po::value(&o.validation_column), "column that is not 0 for the rows that are used for validation only")
+      ("validation-batch-size", with_default(o.validation_batch), "rows per rank and batch in validation; 0: as --batch-size")
+      ("validation-steps", with_default(o.validation_steps), "largest number of batches per rank of a validation; 0: all rows")
+      ("metrics", parsed(o.metrics, words), "what is measured in each epoch on the training rows and the validation rows: accuracy, top_5, log_loss, precision, recall, f1, mae, rmse, r2, or NAME=FILE with a function of output and label");
+  groups.training.add_options()
+      ("optimizer", with_default(o.optimizer), "sgd, adam, adamw, rmsprop, adagrad or lbfgs")
+      ("schedule", with_default(o.schedule), "constant, step, cosine, polynomial or one_cycle")
+      ("lr-step-epochs", with_default(o.lr_step_epochs), "epochs between two changes of the step schedule")
+      ("lr-gamma", with_default(o.lr_gamma), "factor of the step schedule");
+  groups.output.add_options()
+      ("best", po::bool_switch(&o.keep_best), "keep the model of the epoch with the lowest loss, not of the last one")
+      ("checkpoint-every", with_default(o.checkpoint_every), "also save a checkpoint within epochs: 500steps, 10min, or auto (from what a checkpoint costs)")
+      ("verbose", with_default(o.verbose), "0: print nothing");
+  add_loop_options(groups, groups.output, o);
+  groups.training.add_options()
+      ("train-steps", with_default(o.train_steps), "largest number of steps of an epoch; 0: all rows")
+      ("drop-last", po::bool_switch(&o.drop_last), "leave out the last rows of an epoch that do not fill a batch on every rank")
+      ("shuffle", with_default(o.shuffle), "read the rows in another order in each epoch")
+      ("patience", with_default(o.patience), "end after this many epochs without a lower loss; 0: never");
+  parser.visible.add_options()("check", po::bool_switch(&arguments.only_checks), "only check these options, and train nothing");
+  // clang-format on
+  parser.visible.add(groups.data).add(groups.training).add(groups.devices).add(groups.output);
   if (!common.parse(parser, argc, argv)) return std::nullopt;
-  o.features = split_features(features);
-  o.labels = split_words(labels, ',');
-  o.losses = split_words(losses, ',');
-  o.loss_weights = parse_weights(weights);
-  o.metrics = split_words(metrics, ',');
-  o.input_shapes = parse_shapes(shapes);
   o.num_proc = common.ranks;
   o.store = common.store;
   o.run = common.run;
@@ -336,11 +301,8 @@ int transform_command(int argc, const char* const* argv) {
   common.add_to(parser);
   parser.visible.add_options()("output,o", po::value(&output), "file to write: .h5, or .csv")(
       "argmax", po::bool_switch(&o.argmax),
-      "also add LABEL__prediction, the class with the highest output, by its name if the labels are texts")(
-      "device", po::value(&o.device)->default_value(o.device),
-      "where to compute: cpu, cuda (one GPU for each rank) or auto (GPUs if every rank can have one)")(
-      "batch-size", po::value(&o.batch)->default_value(o.batch),
-      "rows per rank and forward pass; 0: as many as 16 MiB hold, and 256 at most");
+      "also add LABEL__prediction, the class with the highest output, by its name if the labels are texts");
+  add_forward_options(parser, o);
   std::optional<TrainedModel> model;
   return run_command(
       "farandole transform", argc, argv, common,
@@ -374,11 +336,8 @@ int evaluate_command(int argc, const char* const* argv) {
   common.add_to(parser);
   parser.visible.add_options()("format", po::value(&format)->default_value(format), "text or json")(
       "metrics", po::value(&metrics),
-      "more metrics: NAME=FILE with a function of output and label, of torch.export or in TorchScript")(
-      "device", po::value(&o.device)->default_value(o.device),
-      "where to compute: cpu, cuda (one GPU for each rank) or auto (GPUs if every rank can have one)")(
-      "batch-size", po::value(&o.batch)->default_value(o.batch),
-      "rows per rank and forward pass; 0: as many as 16 MiB hold, and 256 at most");
+      "more metrics: NAME=FILE with a function of output and label, of torch.export or in TorchScript");
+  add_forward_options(parser, o);
   std::optional<TrainedModel> model;
   return run_command(
       "farandole evaluate", argc, argv, common,

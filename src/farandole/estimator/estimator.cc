@@ -1,9 +1,6 @@
 #include "farandole/estimator/estimator.h"
 
-#include <algorithm>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
-#include <initializer_list>
 
 #include "farandole/base/error.h"
 #include "farandole/base/text/json.h"
@@ -14,16 +11,10 @@
 #include "farandole/estimator/rows.h"
 #include "farandole/estimator/store.h"
 #include "farandole/train/run/checkpoint_schedule.h"
+#include "farandole/trainer/loop_option_table.h"
 
 namespace farandole {
 namespace {
-
-void require_one_of(const char* option, const std::string& value,
-                    std::initializer_list<const char*> allowed) {
-  if (std::find(allowed.begin(), allowed.end(), value) == allowed.end())
-    throw UserError(
-        fmt::format("{} cannot be '{}'; it is one of {}", option, value, fmt::join(allowed, ", ")));
-}
 
 void require_option(bool good, const std::string& message) {
   if (!good) throw UserError(message);
@@ -44,39 +35,30 @@ void EstimatorOptions::check() const {
                  given("--loss", losses.size(), labels.size()));
   require_option(loss_weights.empty() || loss_weights.size() == labels.size(),
                  given("--loss-weights", loss_weights.size(), labels.size()));
-  require_one_of("--optimizer", optimizer, {"sgd", "adam", "adamw", "rmsprop", "adagrad", "lbfgs"});
-  require_one_of("--schedule", schedule, {"constant", "step", "cosine", "polynomial", "one_cycle"});
-  require_one_of("--nan", nan, {"error", "skip", "keep"});
-  require_one_of("--device", device, {"cpu", "cuda", "auto"});
-  require_one_of("--precision", precision, {"float32", "tf32", "bfloat16", "float16"});
-  require_one_of("--on-nonfinite", on_nonfinite, {"stop", "skip", "rollback"});
-  require_one_of("--shard", shard, {"auto", "on", "off"});
-  require_option(clip_norm >= 0, "--clip-norm cannot be negative");
-  require_option(peak_tflops >= 0, "--peak-tflops cannot be negative");
-  require_option(precision != "float16" || optimizer != "lbfgs",
-                 "--precision float16 is no option of lbfgs; use bfloat16");
-  if (!checkpoint_every.empty())
-    require_option(
-        CheckpointInterval::parse(checkpoint_every).kind != CheckpointInterval::Kind::epochs,
-        "--checkpoint-every needs steps, a time or auto, because a checkpoint follows each epoch anyway");
+  check_one_of("optimizer", optimizer, {"sgd", "adam", "adamw", "rmsprop", "adagrad", "lbfgs"});
+  check_one_of("schedule", schedule, {"constant", "step", "cosine", "polynomial", "one_cycle"});
+  check_loop_options(*this);
+  check_one_of("nan", nan, {"error", "skip", "keep"});
+  check_range("lr-step-epochs", lr_step_epochs, 1);
+  check_range("validation-batch-size", validation_batch, 0);
+  check_range("validation-steps", validation_steps, 0);
+  check_range("train-steps", train_steps, 0);
+  check_range("patience", patience, 0);
+  require_option(
+      CheckpointInterval::parse(checkpoint_every).epochs() <= 1,
+      "--checkpoint-every needs steps, a time or auto, because a checkpoint follows each epoch anyway");
   require_option(lr > 0, "--lr must be positive");
-  require_option(momentum >= 0 && weight_decay >= 0, "--momentum and --weight-decay cannot be negative");
-  require_option(momentum == 0 || optimizer == "sgd" || optimizer == "rmsprop",
-                 "--momentum is an option of sgd and rmsprop");
   require_option(weight_decay == 0 || optimizer != "lbfgs",
                  "--weight-decay is no option of lbfgs; choose another optimizer");
+  require_option(precision != "float16" || optimizer != "lbfgs",
+                 "--precision float16 is no option of lbfgs; use bfloat16");
   require_option(
       warmup_steps == 0 || schedule != "one_cycle",
       "--warmup-steps is no option of --schedule one_cycle, which begins with a warm-up of its own; leave it out");
-  require_option(epochs >= 1 && batch >= 1 && accumulate >= 1,
-                 "--epochs, --batch-size and --accumulate must be at least 1");
   require_option(validation >= 0 && validation < 1,
                  "--validation must be a fraction of the rows, at least 0 and less than 1");
   require_option(validation == 0 || validation_column.empty(),
                  "give --validation or --validation-column, not both");
-  require_option(warmup_steps >= 0 && train_steps >= 0 && validation_steps >= 0 && validation_batch >= 0 &&
-                     patience >= 0 && lr_step_epochs >= 1,
-                 "numbers of steps and epochs cannot be negative");
   require_option(
       input_shapes.empty() || input_shapes.size() == features.size(),
       fmt::format("--input-shapes has {} shapes for {} features; give one for each, separated by semicolons",

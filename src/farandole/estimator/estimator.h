@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "farandole/train/session.h"
+#include "farandole/trainer/loop_options.h"
 
 namespace farandole {
 
@@ -31,10 +32,9 @@ struct EpochResult {
 // Returns the value of each row, or the mean. Outputs and labels are as the loss has them.
 using MetricFunction = std::function<torch::Tensor(const torch::Tensor& output, const torch::Tensor& label)>;
 
-struct EstimatorOptions {
-  int num_proc = 1;          // As LaunchOptions::np; has no effect inside a job.
-  std::string model;         // A file of torch.export or TorchScript.
-  std::string eval_model{};  // torch.export's program for evaluation, if it is not in `model`.
+// Which columns of a table a model reads, and what it learns from them. A model is applied with those that it
+// was trained with.
+struct ColumnOptions {
   std::vector<std::string> losses = {"cross_entropy"};  // One for all labels, or one for each.
   std::vector<double> loss_weights{};                   // One for each label; empty: 1.
   // Columns; each is an input of the model, as float32 or, for NAME:int64, int64. "[a,b,c]" and
@@ -45,35 +45,22 @@ struct EstimatorOptions {
   // Shape of one row of each feature for the model; empty: as in the table.
   std::vector<std::vector<std::int64_t>> input_shapes{};
   std::string sample_weight{};  // A column; empty: all rows weigh 1.
+  std::string nan = "error";    // What a NaN in a feature does: error, skip (the row is left out), keep.
+  // For programs: changes the inputs of each batch of the training and its validation.
+  std::function<void(std::vector<torch::Tensor>& inputs)> transformation{};
+};
 
-  std::string optimizer = "sgd";  // sgd, adam, adamw, rmsprop, adagrad, lbfgs
-  double lr = 0.01;
-  bool scale_lr = true;  // Multiplies lr by the number of ranks.
-  double momentum = 0, weight_decay = 0;
-  std::string schedule = "constant";  // constant, step, cosine, polynomial, one_cycle
-  std::int64_t warmup_steps = 0;
-  // For the step schedule: epochs between two changes, and the factor of a change.
-  std::int64_t lr_step_epochs = 1;
-  double lr_gamma = 0.1;
-
-  std::int64_t epochs = 1;
-  std::int64_t batch = 32;            // Rows per rank and backward pass.
-  std::int64_t validation_batch = 0;  // 0: as batch.
-  int accumulate = 1;                 // Backward passes per step.
+struct EstimatorOptions : SharedLoopOptions, ColumnOptions {
+  int num_proc = 1;                   // As LaunchOptions::np; has no effect inside a job.
+  std::string model;                  // A file of torch.export or TorchScript.
+  std::string eval_model{};           // torch.export's program for evaluation, if it is not in `model`.
+  std::int64_t validation_batch = 0;  // Rows per rank and batch of a validation; 0: as batch.
   bool drop_last = false;             // Leaves out the rows of an epoch that fill no batch on every rank.
   std::int64_t train_steps = 0;       // Optimizer steps per epoch at most; 0: all rows.
   std::int64_t validation_steps = 0;  // Batches per rank and validation at most; 0: all rows.
   double validation = 0;              // Fraction of the rows, chosen at random, that is only validated on.
   std::string validation_column{};    // Or a column that is not 0 for these rows.
-  std::string device = "auto";  // cpu, cuda (a GPU for each rank) or auto (GPUs if every rank can have one)
-  std::string precision = "float32";  // Of the layers: float32, tf32, bfloat16 or float16.
-  double clip_norm = 0;               // Largest global 2-norm of the gradients; 0: no limit.
-  // What a gradient that is not finite does: stop, skip (the step) or rollback.
-  std::string on_nonfinite = "stop";
-  std::string shard = "auto";  // As DistributedOptimizerOptions::shard: auto, on or off.
   bool shuffle = true;
-  std::string nan = "error";  // What a NaN in a feature does: error, skip (the row is left out), keep.
-  std::uint64_t seed = 1;
 
   // accuracy, top_5, log_loss, precision, recall, f1, mae, rmse, r2, or NAME=FILE with a function of output
   // and label in TorchScript or of torch.export. They are measured in each epoch on the training rows and on
@@ -83,21 +70,14 @@ struct EstimatorOptions {
 
   std::int64_t patience = 0;  // Stops after so many epochs without a better loss; 0: never.
   bool keep_best = false;     // The result is the model of the best epoch, not of the last one.
-  // Checkpoints between those after each epoch: "500steps", "10min" or "auto".
-  std::string checkpoint_every{};
   std::filesystem::path store = "runs";
   // Id of a run in the store. Empty: the unfinished run with these options, or else a new one.
   std::string run{};
-  bool tensorboard = false;            // Also event files in the run's folder "tensorboard".
-  std::filesystem::path prometheus{};  // Folder of the node exporter's textfiles; empty: none.
-  double peak_tflops = 0;              // Of a device, for MFU; 0: from a table of known cards.
-  int verbose = 1;                     // 0: no output; 1: a line for each epoch.
+  int verbose = 1;  // 0: no output; 1: a line for each epoch.
 
   // For programs: more metrics by name. They are measured wherever metrics are.
   std::map<std::string, MetricFunction> metric_functions{};
-  // For programs. The first changes the inputs of each batch, and the second is called on rank 0 after each
-  // epoch and ends the training if it returns false.
-  std::function<void(std::vector<torch::Tensor>& inputs)> transformation{};
+  // For programs: called on rank 0 after each epoch; ends the training if it returns false.
   std::function<bool(const EpochResult&)> on_epoch{};
 
   // Throws: UserError if an option has a wrong value; the message names the option.

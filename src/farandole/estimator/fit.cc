@@ -13,33 +13,13 @@
 namespace farandole {
 namespace {
 
-LoopOptions loop_options(const EstimatorOptions& o, const std::filesystem::path& folder) {
-  LoopOptions loop;
+// A checkpoint follows each epoch. Two are enough beside the best one.
+LoopOptions loop_options(const SharedLoopOptions& shared, const std::filesystem::path& folder) {
+  LoopOptions loop{shared};
   loop.run_dir = folder;
-  loop.epochs = o.epochs;
-  loop.batch = o.batch;
-  loop.accumulate = o.accumulate;
-  loop.seed = o.seed;
-  loop.optimizer = o.optimizer;
-  loop.lr = o.lr;
-  loop.momentum = o.momentum;
-  loop.weight_decay = o.weight_decay;
-  loop.scale_lr = o.scale_lr;
-  loop.warmup_steps = o.warmup_steps;
-  loop.schedule = o.schedule;
-  loop.lr_step_epochs = o.lr_step_epochs;
-  loop.lr_gamma = o.lr_gamma;
-  loop.clip_norm = o.clip_norm;
-  loop.precision = o.precision;
-  loop.on_nonfinite = o.on_nonfinite;
-  loop.shard = o.shard;
   loop.saves_each_epoch = true;
-  if (!o.checkpoint_every.empty()) loop.checkpoint_every = CheckpointInterval::parse(o.checkpoint_every);
   loop.checkpoint_keep = 2;
   loop.shows_progress = false;
-  loop.tensorboard = o.tensorboard;
-  loop.prometheus = o.prometheus;
-  loop.peak_tflops = o.peak_tflops;
   return loop;
 }
 
@@ -68,7 +48,9 @@ ExitCode fit_on_rank(Session& session, const EstimatorOptions& options, const st
   std::string shared_classes;
   const auto device = session.use_device(options.device);
   session.together([&] {
-    table = open_table(files, columns_of(options));
+    auto columns = columns_of(options);
+    if (!options.validation_column.empty()) columns.push_back(options.validation_column);
+    table = open_table(files, columns);
     if (session.rank() != 0) return;
     table = number_classes(table, options.labels, classes);
     for (const auto& warning : table->warnings()) log_warning("{}", warning);

@@ -13,7 +13,7 @@
 namespace farandole {
 
 ModelWithLosses::ModelWithLosses(std::unique_ptr<ModelProgram> model, const DataTable& table,
-                                 const EstimatorOptions& options, torch::Device device, ClassNames classes)
+                                 const ColumnOptions& options, torch::Device device, ClassNames classes)
     : options_(options),
       device_(device),
       classes_(std::move(classes)),

@@ -45,9 +45,8 @@ class ModelWithLosses {
   // `classes` of the labels that are texts in the table.
   // Throws: UserError and CorruptInput if a file of a loss, a column or the number of losses is wrong, or if
   // a loss does not work on classes.
-  ModelWithLosses(std::unique_ptr<ModelProgram> model, const DataTable& table,
-                  const EstimatorOptions& options, torch::Device device = torch::kCPU,
-                  ClassNames classes = {});
+  ModelWithLosses(std::unique_ptr<ModelProgram> model, const DataTable& table, const ColumnOptions& options,
+                  torch::Device device = torch::kCPU, ClassNames classes = {});
 
   struct Losses {
     torch::Tensor sum;  // Over the rows and the labels, each with its weight.
@@ -66,7 +65,7 @@ class ModelWithLosses {
  private:
   void check_classes(const torch::Tensor& output, std::size_t label) const;
 
-  const EstimatorOptions& options_;
+  const ColumnOptions& options_;
   const torch::Device device_;
   const ClassNames classes_;
   const std::unique_ptr<ModelProgram> model_;

@@ -57,14 +57,13 @@ Feature Feature::parse(const std::string& text) {
   return feature;
 }
 
-std::vector<std::string> columns_of(const EstimatorOptions& options) {
+std::vector<std::string> columns_of(const ColumnOptions& options) {
   auto columns = options.labels;
   for (const auto& text : options.features) {
     const auto feature = Feature::parse(text);
     columns.insert(columns.end(), feature.columns.begin(), feature.columns.end());
   }
-  for (const auto& name : {options.sample_weight, options.validation_column})
-    if (!name.empty()) columns.push_back(name);
+  if (!options.sample_weight.empty()) columns.push_back(options.sample_weight);
   return columns;
 }
 
@@ -74,7 +73,7 @@ std::string SkippedRows::describe() const {
       rows, all, column, of_column, of_column == 1 ? "" : "s");
 }
 
-RowTensors::RowTensors(const DataTable& table, const EstimatorOptions& options, bool with_labels)
+RowTensors::RowTensors(const DataTable& table, const ColumnOptions& options, bool with_labels)
     : table_(table), options_(options), with_labels_(with_labels) {
   for (std::size_t i = 0; i < options.features.size(); ++i) {
     const auto& feature = features_.emplace_back(Feature::parse(options.features[i]));

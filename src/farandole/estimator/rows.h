@@ -32,8 +32,8 @@ struct Feature {
   static Feature parse(const std::string& text);
 };
 
-// The columns of the table that a fit reads.
-std::vector<std::string> columns_of(const EstimatorOptions& options);
+// The columns of the table that these options name.
+std::vector<std::string> columns_of(const ColumnOptions& options);
 
 // The rows that were left out because of a NaN.
 struct SkippedRows {
@@ -50,7 +50,7 @@ std::int64_t rows_per_pass(std::int64_t asked, std::size_t row_bytes);
 class RowTensors {
  public:
   // Throws: UserError if a column does not exist or its shape does not fit.
-  RowTensors(const DataTable& table, const EstimatorOptions& options, bool with_labels);
+  RowTensors(const DataTable& table, const ColumnOptions& options, bool with_labels);
 
   const std::vector<std::size_t>& columns() const { return columns_; }
   std::size_t row_bytes() const;  // Size of the inputs of one row, as the model sees them.
@@ -66,7 +66,7 @@ class RowTensors {
 
  private:
   const DataTable& table_;
-  const EstimatorOptions& options_;
+  const ColumnOptions& options_;
   torch::Tensor input(const Feature& feature, std::span<const torch::Tensor> columns) const;
   torch::Tensor rows_with_nan(const torch::Tensor& values, std::size_t column, const Rows& rows);
 

@@ -155,8 +155,8 @@ Json options_to_json(const EstimatorOptions& o) {
   return json;
 }
 
-EstimatorOptions options_from_json(const Json& from) {
-  EstimatorOptions options;
+ColumnOptions columns_from_json(const Json& from) {
+  ColumnOptions options;
   options.losses = from.at("losses");
   options.loss_weights = from.at("loss_weights").get<std::vector<double>>();
   options.features = from.at("features");

@@ -40,7 +40,7 @@ double number_from(const Json& json);
 
 Json options_to_json(const EstimatorOptions& options);
 // Sets what the ranks that apply a model need: columns, shapes, losses.
-EstimatorOptions options_from_json(const Json& json);
+ColumnOptions columns_from_json(const Json& json);
 
 void write_fit(const FitRecord& record);
 // Ordered by id. Folders without fit.json are left out.

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "farandole/base/options.h"
-#include "farandole/train/run/checkpoint_schedule.h"
 #include "farandole/trainer/data/dataset.h"
 #include "farandole/trainer/loop_options.h"
 #include "farandole/trainer/models/model.h"
@@ -21,7 +20,6 @@ struct TrainOptions : LoopOptions {
   ModelOptions model;
   DataOptions data;
   std::string data_scratch;              // auto | a folder; empty: the data is not copied.
-  std::string device = "auto";           // cpu | cuda | auto
   int ranks_per_gpu = 1;                 // that share a GPU
   std::optional<std::string> transport;  // see Session::use_transport()
 

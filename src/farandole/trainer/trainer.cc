@@ -13,6 +13,7 @@
 #include "farandole/base/text/phrases.h"
 #include "farandole/job/run/run_directory.h"
 #include "farandole/train/replica_check.h"
+#include "farandole/train/run/checkpoint_schedule.h"
 #include "farandole/train/session_internals.h"
 #include "farandole/train/torch_optimizers.h"
 
@@ -91,8 +92,8 @@ Trainer::Trainer(Session& session, const LoopOptions& options, std::string confi
                  optimizer_options(options, [this] { return failed_ || stop_requested_(); })),
       tracked_(module_, *inner_),
       run_(session,
-           {options.run_dir, options.checkpoint_every, options.mtbf, options.checkpoint_keep,
-            options.checkpoint_keep_every, options.log_steps, std::move(config),
+           {options.run_dir, CheckpointInterval::parse(options.checkpoint_every), options.mtbf,
+            options.checkpoint_keep, options.checkpoint_keep_every, options.log_steps, std::move(config),
             "lower --lr, or limit the gradients with --clip-norm", options.tensorboard, options.prometheus, 0,
             options.peak_tflops},
            tracked_,
@@ -322,8 +323,8 @@ bool Trainer::end_epoch() {
   if (whole) session_.together([&] { data_.begin_epoch(epoch); });
   epoch_began_ns_ = now_ns();
   if (!stopping_) stopping_ = run_.any_rank_asks_to_stop();
-  if (options_.saves_each_epoch || due(options_.checkpoint_every.epochs(), epoch) || finished() ||
-      stopping_) {
+  const auto every = CheckpointInterval::parse(options_.checkpoint_every).epochs();
+  if (options_.saves_each_epoch || due(every, epoch) || finished() || stopping_) {
     run_.save();
   } else if (run_.due(!averages_parameters())) {
     averages_parameters() ? run_.save() : run_.take_snapshot();

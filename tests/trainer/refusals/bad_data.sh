@@ -1,33 +1,17 @@
 #!/usr/bin/env bash
 # Data that cannot be read, are not the same on all ranks or make training diverge.
 source "$(dirname "$0")/../common.sh"
-need_h5py
 
-# IDX: wrong magic number, truncated, a label out of range. HDF5: truncated, no /y.
+# Four images in IDX files, and the same with one byte less. dataset_test.cc has all other damage.
 /usr/bin/python3 - <<'PYTHON'
 import gzip, os, struct
-import h5py, numpy
-def idx(folder, images=b"", labels=b"", magic=2051, n=4):
+for folder, images in (("good", bytes(4 * 784)), ("cut", bytes(4 * 784 - 1))):
     os.makedirs(folder)
     for prefix in ("train", "t10k"):
-        open(f"{folder}/{prefix}-images-idx3-ubyte", "wb").write(struct.pack(">4I", magic, n, 28, 28) + images)
-        gzip.open(f"{folder}/{prefix}-labels-idx1-ubyte.gz", "wb").write(struct.pack(">2I", 2049, n) + labels)
-idx("good", bytes(4 * 784), bytes([0, 1, 2, 3]))
-idx("magic", bytes(4 * 784), bytes(4), magic=2052)
-idx("cut", bytes(4 * 784 - 1), bytes(4))
-idx("label", bytes(4 * 784), bytes([0, 1, 2, 10]))
-with h5py.File("no_y.h5", "w") as f:
-    f["x"] = numpy.zeros((10, 4), "f4")
-with h5py.File("whole.h5", "w") as f:
-    f["x"] = numpy.zeros((100, 40), "f4")
-    f["y"] = numpy.zeros(100, "i8")
-open("cut.h5", "wb").write(open("whole.h5", "rb").read()[:-3000])
+        open(f"{folder}/{prefix}-images-idx3-ubyte", "wb").write(struct.pack(">4I", 2051, 4, 28, 28) + images)
+        gzip.open(f"{folder}/{prefix}-labels-idx1-ubyte.gz", "wb").write(struct.pack(">2I", 2049, 4) + bytes([0, 1, 2, 3]))
 PYTHON
-refused 65 'magic/train-images-idx3-ubyte: its header declares' --model mnist --data magic --run-dir r
 refused 65 'cut/train-images-idx3-ubyte' --model mnist --data cut --run-dir r
-refused 65 'label/.*: row 3 holds 10; labels' --model mnist --data label --run-dir r
-refused 64 'no_y.h5 has no column y.*; its columns are x' --model mlp --data no_y.h5 --run-dir r
-refused 65 'cut.h5' --model mlp --data cut.h5 --run-dir r
 # The folder for the copy is there: it belongs to somebody else.
 mkdir node
 export FAILING_FOLDERS=farandole-data- LD_PRELOAD=$bin/failing_writes.so
