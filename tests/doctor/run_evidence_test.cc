@@ -14,6 +14,7 @@
 #include <thread>
 #include <unistd.h>
 
+#include "farandole/base/error.h"
 #include "farandole/base/files/temporary_folder.h"
 #include "farandole/launch/records/job_record.h"
 #include "farandole/launch/records/rank_record.h"
@@ -144,6 +145,17 @@ TEST_F(RunEvidenceTest, NamesAFolderThatIsNone) {
                                         HasSubstr("recorder cannot be read: Not a directory"),
                                         HasSubstr("logs cannot be read: No such file or directory")));
   EXPECT_EQ(run.ranks.size(), 2U);
+}
+
+// People give the doctor what they hold when a job hangs.
+TEST_F(RunEvidenceTest, NamesFilesOfOtherTools) {
+  const TemporaryFolder dump;
+  std::ofstream(dump / "nccl_trace_rank_0") << "\x80\x02}q\x01X\x09pg_config";
+  for (const auto& path : {dump.path(), dump / "nccl_trace_rank_0"}) {
+    EXPECT_THAT(
+        [&] { read_run_evidence(path); },
+        ThrowsMessage<CorruptInput>(AllOf(HasSubstr("flight recorder"), HasSubstr("`torchfrtrace "))));
+  }
 }
 
 TEST_F(RunEvidenceTest, NamesAFolderThatIsNotForThisUser) {

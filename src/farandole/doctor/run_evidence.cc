@@ -13,6 +13,7 @@
 #include <unistd.h>
 #include <utility>
 
+#include "farandole/analyzer/formats/readers.h"
 #include "farandole/base/clock.h"
 #include "farandole/base/error.h"
 #include "farandole/base/files/file_bytes.h"
@@ -63,9 +64,11 @@ class Gatherer {
 
   RunEvidence gather() {
     std::error_code error;
-    if (!fs::is_directory(run_.folder, error))
+    if (!fs::is_directory(run_.folder, error)) {
+      refuse_foreign();
       throw UserError(
           fmt::format("{} is not a folder; name the run directory of --run-dir", run_.folder.string()));
+    }
     run_.now_ns = real_time_ns();
     read_launch();
     read_lease();
@@ -276,6 +279,10 @@ class Gatherer {
       run_.other_checkpoint = newest_checkpoint_of_program(run_.folder).string();
   }
 
+  void refuse_foreign() const {
+    if (const auto foreign = foreign_format(run_.folder)) throw CorruptInput(*foreign);
+  }
+
   void refuse_nothing() const {
     const bool something =
         run_.job || run_.facts.found || run_.last_step || run_.checkpoint_step || !run_.ranks.empty();
@@ -283,6 +290,7 @@ class Gatherer {
     if (!run_.troubles.empty())
       throw CorruptInput(
           fmt::format("nothing in {} can be read: {}", run_.folder.string(), run_.troubles.front()));
+    refuse_foreign();
     throw UserError(
         fmt::format("{} is not a run directory: it has no run.json, recorder, logs or launch; name the run "
                     "directory of --run-dir",

@@ -321,7 +321,7 @@ std::string verdict_of(const RunMetrics& metrics, const std::vector<Straggler>& 
                         metrics.throughput.value ? "samples" : "steps");
   if (!metrics.parallel_efficiency.value) {
     text += ": " + metrics.parallel_efficiency.unknown;
-    if (const auto share = metrics.fraction(&RankMetrics::communication); share.value)
+    if (const auto share = metrics.fraction(&RankMetrics::communication); share.value > 0.)
       text += fmt::format("; {:.1f} % of the time is communication", 100 * *share.value);
     if (const double share = metrics.share(Share::core); share >= 0.05)
       text += fmt::format("; {:.1f} % is {}", 100 * share, texts_of(Share::core, metrics).text);

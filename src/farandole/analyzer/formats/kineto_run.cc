@@ -10,7 +10,6 @@
 #include "farandole/analyzer/model/run_model.h"
 #include "farandole/analyzer/model/trace_collector.h"
 #include "farandole/base/error.h"
-#include "farandole/base/text/phrases.h"
 
 namespace farandole {
 namespace {
@@ -255,10 +254,7 @@ std::optional<RunModel> read_kineto(const std::vector<std::filesystem::path>& fi
   std::erase_if(read, [](const RankFile& file) { return !file.is_kineto; });
   if (read.empty()) return std::nullopt;
   auto run = run_of(std::move(read));
-  if (!others.empty())
-    run.warnings.push_back(
-        fmt::format("{} {} left out, because of damage or another format than the other files",
-                    describe_list(others, 8), others.size() == 1 ? "is" : "are"));
+  warn_of_others(run, others);
   return run;
 }
 

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "farandole/analyzer/model/run_model.h"
@@ -54,12 +55,30 @@ RunModel read_nsys(const std::vector<std::filesystem::path>& files);
 // Throws: CorruptInput if no operation was completed.
 RunModel read_horovod(const std::filesystem::path& file);
 
+// Traces of XLA's profiler (JAX, TensorFlow), one file per host. Each GPU is a rank, in the order of files
+// and GPUs. The work of a GPU is what the lines of its streams show.
+// Returns std::nullopt if no file is of XLA's profiler.
+// Throws: CorruptInput if no file has a stream of a GPU.
+std::optional<RunModel> read_xla(std::vector<std::filesystem::path> files);
+RunModel xla_run(const std::filesystem::path& file, TraceContents contents);
+
+// The folder of the newest capture if `folder` has captures of XLA's profiler (plugins/profile/DATE),
+// or else `folder`.
+std::filesystem::path newest_capture(const std::filesystem::path& folder);
+
+// One line that names the format of a file that is not read, and says what to do. For a folder, it is that of
+// the first such file in it, or up to three folders below. Returns std::nullopt for all other files.
+std::optional<std::string> foreign_format(const std::filesystem::path& path);
+
 // `path` is a run directory (run.json, timeline.json.gz), a trace of Farandole or another tool, or a folder
-// of traces of PyTorch's profiler or Nsight Systems with one file per rank. If the merged trace is damaged or
-// has only a sample of the ranks, the recorder files next to it are read instead. Damaged or missing parts
-// are named in `warnings`.
-// Throws: UserError if there is no trace; CorruptInput if no part of it can be read.
+// of traces of PyTorch's profiler, XLA's or Nsight Systems with one file per rank. If the merged trace is
+// damaged or has only a sample of the ranks, the recorder files next to it are read instead. Damaged or
+// missing parts are named in `warnings`.
+// Throws: UserError if there is no trace; CorruptInput if no part of it can be read, or if its format is not.
 RunModel read_run(const std::filesystem::path& path);
+
+// Warns of files of a folder that are left out.
+void warn_of_others(RunModel& model, const std::vector<std::string>& files);
 
 // Reads the rank from "rank_3.pt.trace.json" or "host-rank3.sqlite".
 std::optional<std::int64_t> rank_in_name(const std::filesystem::path& file);

@@ -71,6 +71,7 @@ TraceSource source_of(const TraceSummary& summary, TraceCollector& collector) {
   if (std::any_of(processes.begin(), processes.end(), [](const auto& p) { return p.second.rank; }))
     return TraceSource::chrome;
   if (collector.origin().is_kineto || summary.header.kineto_rank) return TraceSource::kineto;
+  if (collector.origin().is_xla) return TraceSource::xla;
   return collector.origin().is_horovod ? TraceSource::horovod : TraceSource::chrome;
 }
 
@@ -125,6 +126,7 @@ std::filesystem::path trace_in(const std::filesystem::path& path) {
   if (!fs::is_directory(path, ignored)) return path;
   for (const auto* name : {"timeline.json.gz", "timeline.json"})
     if (fs::exists(path / name, ignored)) return path / name;
+  if (const auto foreign = foreign_format(path)) throw CorruptInput(*foreign);
   throw UserError(
       path.string() +
       " has no timeline.json.gz and no recorder. Either nothing was recorded (farandole train --timeline off), or "
@@ -166,15 +168,13 @@ std::optional<RunModel> read_profiles(const std::filesystem::path& folder) {
   std::sort(databases.begin(), databases.end(), in_order);
   std::sort(texts.begin(), texts.end(), in_order);
   auto model = read_kineto(texts);
+  if (!model) model = read_xla(texts);
   auto& others = model ? databases : texts;
   if (!model && databases.empty()) return std::nullopt;
   if (!model) model = read_nsys(databases);
   std::vector<std::string> names;
   for (const auto& file : others) names.push_back(file.filename().string());
-  if (!names.empty())
-    model->warnings.push_back(
-        fmt::format("{} {} left out, because of damage or another format than the other files",
-                    describe_list(names, 8), names.size() == 1 ? "is" : "are"));
+  warn_of_others(*model, names);
   return model;
 }
 
@@ -248,11 +248,17 @@ std::optional<RunModel> recorders_instead(const std::filesystem::path& path, con
 }
 
 RunModel read_trace_file(const std::filesystem::path& file) {
-  if (is_sqlite(file)) return read_nsys({file});
-  auto contents = read_contents(file);
-  if (contents.source == TraceSource::kineto) return kineto_run(file, std::move(contents));
-  if (contents.source == TraceSource::horovod) return read_horovod(file);
-  return run_of_processes(file, std::move(contents));
+  try {
+    if (is_sqlite(file)) return read_nsys({file});
+    auto contents = read_contents(file);
+    if (contents.source == TraceSource::kineto) return kineto_run(file, std::move(contents));
+    if (contents.source == TraceSource::horovod) return read_horovod(file);
+    if (contents.source == TraceSource::xla) return xla_run(file, std::move(contents));
+    return run_of_processes(file, std::move(contents));
+  } catch (const CorruptInput&) {
+    if (const auto foreign = foreign_format(file)) throw CorruptInput(*foreign);
+    throw;
+  }
 }
 
 // The merged trace is read first. The recorder files are read only if the trace lacks something, because they
@@ -266,7 +272,7 @@ RunModel read_any(const std::filesystem::path& path) {
     model.warnings.emplace_back("there is no merged trace; this report uses the recorder files");
     return model;
   }
-  if (auto profiles = read_profiles(path)) return std::move(*profiles);
+  if (auto profiles = read_profiles(newest_capture(path))) return std::move(*profiles);
   const auto file = trace_in(path);
   try {
     auto model = read_trace_file(file);
@@ -290,6 +296,13 @@ TraceContents read_contents(const std::filesystem::path& file) {
   }
   contents.source = source_of(contents.summary, contents.collector);
   return contents;
+}
+
+void warn_of_others(RunModel& model, const std::vector<std::string>& files) {
+  if (files.empty()) return;
+  model.warnings.push_back(
+      fmt::format("{} {} left out, because of damage or another format than the other files",
+                  describe_list(files, 8), files.size() == 1 ? "is" : "are"));
 }
 
 std::optional<std::int64_t> rank_in_name(const std::filesystem::path& file) {

@@ -57,14 +57,14 @@ enum class CopyKind : std::uint8_t { to_device, to_host, on_device, peer, other,
 constexpr std::array<std::string_view, 6> copy_kinds = {
     "host to device", "device to host", "on the device", "device to device", "of unknown kind", "memory set"};
 
-// By the names of CUPTI as Farandole and PyTorch's profiler write them, and of ROCm.
+// By the names of CUPTI as Farandole and the profilers of PyTorch and XLA write them, and of ROCm.
 CopyKind kind_of_copy(std::string_view name) {
   const auto has = [&](auto... parts) { return ((name.find(parts) != std::string_view::npos) || ...); };
   if (has("emset", "set memory", "fill", "Fill", "MEMORY_SET")) return CopyKind::fill;
-  if (has("HtoD", "host to device", "HostToDevice", "HOST_TO_DEVICE")) return CopyKind::to_device;
-  if (has("DtoH", "device to host", "DeviceToHost", "DEVICE_TO_HOST")) return CopyKind::to_host;
-  if (has("PtoP", "device to device", "PeerToPeer")) return CopyKind::peer;
-  if (has("DtoD", "on the device", "DeviceToDevice", "DEVICE_TO_DEVICE")) return CopyKind::on_device;
+  if (has("HtoD", "H2D", "host to device", "HostToDevice", "HOST_TO_DEVICE")) return CopyKind::to_device;
+  if (has("DtoH", "D2H", "device to host", "DeviceToHost", "DEVICE_TO_HOST")) return CopyKind::to_host;
+  if (has("PtoP", "P2P", "device to device", "PeerToPeer")) return CopyKind::peer;
+  if (has("DtoD", "D2D", "on the device", "DeviceToDevice", "DEVICE_TO_DEVICE")) return CopyKind::on_device;
   return CopyKind::other;
 }
 

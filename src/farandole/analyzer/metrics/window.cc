@@ -226,7 +226,8 @@ Window choose_window(const RunModel& run, std::vector<std::string>& warnings) {
   auto steps = measure_steps(run, common_numbers(run, warnings));
   std::sort(steps.begin(), steps.end(),
             [](const CommonStep& a, const CommonStep& b) { return a.time.start < b.time.start; });
-  const bool others = run.source == TraceSource::kineto || run.source == TraceSource::nsys;
+  const bool others =
+      run.source == TraceSource::kineto || run.source == TraceSource::nsys || run.source == TraceSource::xla;
   const auto gpu = others ? gpu_extent_of(run) : std::nullopt;
   const auto warmup = gpu ? 0 : warmup_of(static_cast<std::int64_t>(steps.size()));
   const auto begin = steps.empty() ? 0 : steps[static_cast<std::size_t>(warmup)].time.start;

@@ -97,7 +97,7 @@ struct RankModel {
   std::vector<NamedSpan> gpu_of(std::int64_t device) const;
 };
 
-enum class TraceSource { farandole, kineto, horovod, nsys, chrome };
+enum class TraceSource { farandole, kineto, horovod, nsys, xla, chrome };
 
 struct RunModel {
   TraceSource source = TraceSource::farandole;

@@ -405,6 +405,9 @@ void TraceCollector::process(const TraceProcess& event) {
   process.name = event.name;
   process.host = event.host;
   process.rank = event.rank;
+  // The timelines of TensorFlow 1 have "/device:GPU:0/stream:all Compute".
+  origin_.is_xla |=
+      event.name == "/host:CPU" || (event.name.starts_with("/device:") && !contains(event.name, " "));
 }
 
 void TraceCollector::thread(const TraceThread& event) {
@@ -526,7 +529,21 @@ void TraceCollector::range(const TraceSpan& event) {
                       .name = frequent_name_id(name)});
 }
 
+// Of a GPU's lines, those of streams have its work, and "Steps" has the program's steps. Others repeat that
+// work by module and operation. Lines of the host and of TPUs are not read.
+void TraceCollector::span_of_xla(const TraceSpan& event) {
+  auto& thread = thread_of(event.pid, event.tid);
+  if (thread.name == "Steps")
+    if (const auto step = parse_number<std::int64_t>(event.name))
+      thread.steps.push_back({*step, event.start_ns, event.start_ns + event.duration_ns});
+  if (!thread.name.starts_with("Stream #")) return;
+  auto work = event;
+  work.category = Category::gpu_kernel;
+  gpu_span(work, thread);
+}
+
 void TraceCollector::span(const TraceSpan& event) {
+  if (origin_.is_xla && event.category_text.empty()) return span_of_xla(event);
   if (event.category != Category::other || event.category_text == name_of(Category::other))
     return take(event);
   const auto& kind = kind_of_category(event.category_text);

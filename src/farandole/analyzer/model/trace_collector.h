@@ -39,6 +39,7 @@ class RunNames {
 struct TraceOrigin {
   bool is_kineto = false;  // Some event has a category that only PyTorch's profiler uses.
   bool is_horovod = false;
+  bool is_xla = false;        // Some process is named as XLA's profiler names devices and the host.
   bool uses_device = false;   // The host gave work to an accelerator.
   std::uint64_t untimed = 0;  // Work of devices without a time, which is left out.
 };
@@ -109,6 +110,7 @@ class TraceCollector : public TraceVisitor {
   const CategoryKind& kind_of_category(std::string_view text);
   std::uint32_t communicator_id(const std::string& name);
   void take(const TraceSpan& event);
+  void span_of_xla(const TraceSpan& event);
   void range(const TraceSpan& event);
   void gpu_span(const TraceSpan& event, CollectedThread& thread);
   void unnumbered_collective(const TraceSpan& event, std::string_view operation, CollectedThread& thread);

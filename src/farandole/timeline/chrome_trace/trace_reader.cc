@@ -70,7 +70,9 @@ const TraceSpan& span_of(EventFields& fields) {
 
 // Returns false for kinds that are not visited.
 bool visit(EventFields& fields, TraceVisitor& visitor) {
-  if (fields.kind == 0) throw EventDamage{"ph is missing"};
+  // XLA's profiler ends its traces with an empty event.
+  if (fields.kind == 0 && (fields.has_pid || fields.has_start || !fields.span.name.empty()))
+    throw EventDamage{"ph is missing"};
   if (fields.unwanted || !fields.has_pid) return false;
   TraceSpan& span = fields.span;
   switch (fields.kind) {
