@@ -21,7 +21,7 @@ from torch.nn import functional as F
 
 from farandole import runners
 from farandole.estimator import Callback, EarlyStopping, HDFSStore, LearningRate, Store, TorchEstimator
-from farandole.estimator._rows import Share, Table
+from farandole.estimator._rows import Share, Table, dataset_of
 
 torch.set_num_threads(1)
 FEATURES = 5
@@ -244,6 +244,33 @@ class Cases:
             values = [value for share in more for number in range(9) for value in share[number]["id"].tolist()]
             counts = np.unique(values, return_counts=True)[1]
             assert len(values) == 144 and counts.max() - counts.min() <= 1, counts
+        # Columns in the names of folders, as Spark's partitionBy() writes them.
+        parted = os.path.join(self.folder, "parted")
+        for day in "2024-01-01", "a b":
+            for number, label in enumerate(("0", "1", "__HIVE_DEFAULT_PARTITION__")):
+                place = os.path.join(parted, f"day={day.replace(' ', '%20')}", f"rate={number / 2}", f"label={label}")
+                os.makedirs(place)
+                pyarrow.parquet.write_table(pa.table({"id": np.arange(3) + 10 * number}), os.path.join(place, "0.parquet"))
+        with open(os.path.join(parted, "_SUCCESS"), "w"):
+            pass
+        found = dataset_of(parted)
+        assert found.schema.equals(pa.schema([("id", pa.int64()), ("day", pa.string()), ("rate", pa.float64()),
+                                              ("label", pa.int64())])), found.schema
+        assert set(zip(*found.to_table(columns=["day", "label"]).to_pydict().values())) == {
+            (day, label) for day in ("2024-01-01", "a b") for label in (0, 1, None)}
+        rows = Table(os.path.join(parted, "day=a%20b"), ["id", "rate"], None, 3)
+        assert [rows.read(number, False)["rate"].tolist() for number in range(3)] == [[0] * 3, [0.5] * 3, [1] * 3]
+        try:
+            Table(parted, ["id"], "label", 3)
+        except ValueError as error:
+            assert "column 'label' has rows without a value" in str(error)
+        else:
+            raise AssertionError("a folder without a label was not refused")
+        # A column that the files have, too, is theirs.
+        assert dataset_of(os.path.join(parted, "day=a%20b/rate=0.0/label=0/0.parquet")).schema.names == ["id"]
+        os.makedirs(os.path.join(self.folder, "both", "id=7"))
+        pyarrow.parquet.write_table(pa.table({"id": [1.5]}), os.path.join(self.folder, "both", "id=7", "0.parquet"))
+        assert dataset_of(os.path.join(self.folder, "both")).to_table().to_pydict() == {"id": [1.5]}
         other = os.path.join(self.folder, "uneven")
         os.makedirs(other, exist_ok=True)
         for number, width in enumerate((2, 3)):
@@ -296,8 +323,11 @@ class Cases:
         for number in range(3):
             pyarrow.parquet.write_table(pa.Table.from_pandas(frame[100 * number:100 * number + 100]),
                                         os.path.join(path, f"{number}.parquet"))
+        os.makedirs(os.path.join(path, "part=2"))
+        os.rename(os.path.join(path, "2.parquet"), os.path.join(path, "part=2", "2.parquet"))
         written = pyarrow.parquet.read_table(model.transform(path))
         assert np.allclose(written["guess"].to_numpy(), expected, atol=1e-6)
+        assert written["part"].to_pylist() == [None] * 200 + [2] * 100
         of_path = self.estimator(epochs=1).fit(path)
         of_arrow = self.estimator(epochs=1).fit(pa.Table.from_pandas(frame))
         assert len(of_path.getHistory()) == len(of_arrow.getHistory()) == 1

@@ -6,6 +6,9 @@ ranks make equally many steps, and a rank keeps one window and one row group in 
 for the last batch of a rank joins the batch before, because batch normalization cannot train on one row.
 """
 
+import os
+import urllib.parse
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,6 +16,34 @@ import pyarrow.dataset
 
 _WINDOW = 256 << 20  # bytes of a window, unless the user says how many rows
 _UNEVEN = "column '{}' has lists of different lengths; make them equally long"
+
+
+def dataset_of(path):
+    """A Parquet file, or a folder of them, also as Spark's partitionBy() writes it: LABEL=0/part-0.parquet. Such a column is
+    of whole numbers, of numbers or of texts."""
+    files = pyarrow.dataset.dataset(path, format="parquet")
+    if os.path.isfile(path):
+        return files
+    keys = {}
+    for file in files.get_fragments():
+        for folder in os.path.relpath(file.path, path).split(os.sep)[:-1]:
+            name, equals, value = folder.partition("=")
+            if equals and name not in files.schema.names and value != "__HIVE_DEFAULT_PARTITION__":
+                keys.setdefault(urllib.parse.unquote(name), []).append(urllib.parse.unquote(value))
+    if not keys:
+        return files
+    keys = pa.schema([(name, _type_of(values)) for name, values in keys.items()])
+    return pyarrow.dataset.dataset(path, format="parquet", partitioning=pyarrow.dataset.partitioning(keys, flavor="hive"))
+
+
+def _type_of(texts):
+    for kind in pa.int64(), pa.float64():
+        try:
+            pa.array(texts).cast(kind)
+            return kind
+        except pa.ArrowInvalid:
+            continue
+    return pa.string()
 
 
 class Table:
@@ -32,7 +63,7 @@ class Table:
 
     def _open(self):
         """A fragment for each row group."""
-        files = pyarrow.dataset.dataset(self.path, format="parquet")
+        files = dataset_of(self.path)
         self.schema = files.schema
         return [group for file in sorted(files.get_fragments(), key=lambda file: file.path)
                 for group in file.split_by_row_group() if group.row_groups[0].num_rows]

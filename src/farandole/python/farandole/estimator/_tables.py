@@ -9,7 +9,7 @@ import pyarrow.dataset
 import pyarrow.parquet
 
 from farandole.estimator import _predict
-from farandole.estimator._rows import flat, numbers
+from farandole.estimator._rows import dataset_of, flat, numbers
 
 _GROUP = 64 << 20  # bytes of a row group in memory, at most
 _PART = 1 << 16  # rows of a part of a Parquet path in add_outputs()
@@ -73,7 +73,7 @@ def _dataset(path):
     path = os.fspath(path)
     if not os.path.exists(path):
         raise ValueError(f"there are no Parquet files at {path}; name a file or a folder")
-    return pyarrow.dataset.dataset(path, format="parquet")
+    return dataset_of(path)
 
 
 def _dense(frame, columns):
