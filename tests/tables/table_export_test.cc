@@ -147,6 +147,18 @@ TEST_F(TableFiles, TextsAreNumberedAsClasses) {
   ClassNames of_numbers = {{"x", {"cat", "cow"}}};
   EXPECT_THAT(message_of<UserError>([&] { number_classes(table, {"x"}, of_numbers); }),
               HasSubstr("column x of " + file("t.csv") + " holds numbers"));
+  // An empty text is missing.
+  ClassNames of_holes;
+  const auto holes =
+      number_classes(open_table(write("holes.csv", "x,k\n1,dog\n2,\n3,cat\n")), {"k"}, of_holes);
+  EXPECT_THAT(of_holes["k"], ElementsAre("cat", "dog"));
+  EXPECT_THAT(read_column<double>(*holes, "k"), ElementsAre(1, IsNan(), 0));
+  // The classes of a model that was trained before CSV files had columns of true and false.
+  ClassNames of_flags = {{"k", {"False", "True"}}};
+  const auto flags = open_table(write("flags.csv", "x,k\n1,True\n2,False\n"));
+  EXPECT_EQ(number_classes(flags, {"k"}, of_flags), flags);
+  EXPECT_EQ(export_rows(*flags, RowSelection(), file("out.csv")), 2);
+  EXPECT_EQ(*read_whole_file(file("out.csv")), "x,k\n1,True\n2,False\n");
   ClassNames none;
   EXPECT_THAT(message_of<UserError>(
                   [&] { number_classes(open_table(write("l.csv", "x,k\n1,\xE9t\xE9\n")), {"k"}, none); }),

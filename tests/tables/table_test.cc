@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <random>
+#include <zlib.h>
 
 #include "error_message.h"
 #include "lane.h"
@@ -140,6 +141,53 @@ TEST_F(Tables, CsvWithoutAHeaderIsNoticed) {
                           ": the first line should name the columns, and '5.1' in it is a number; if "
                           "it is a row, write a line with names above it"));
   EXPECT_THAT(open_table(write("yes.csv", "inf,1st,\n1,2,3\n"))->warnings(), ElementsAre());
+}
+
+TEST_F(Tables, CsvNamesRemarks) {
+  for (const std::string text : {"# by a tool\na,b,y\n1,2,0\n", "# by me, in May, 2024\na,b,y\n1,2,0\n",
+                                 "#\n#\nx\n1\n", "# one\nx\n1\n"})
+    EXPECT_THAT(refusal(write("r.csv", text)), HasSubstr("r.csv: line 1 is a remark (#); remove it")) << text;
+  EXPECT_THAT(refusal<CorruptInput>(write("end.csv", "a,b\n1,2\n# total 1\n")),
+              HasSubstr("end.csv: line 3 is a remark (#); remove it"));
+  // As numpy.savetxt writes names.
+  EXPECT_EQ(open_table(write("n.csv", "# a,b\n1,2\n"))->columns().front().name, "# a");
+  EXPECT_THAT(refusal(write("s.csv", "# a;b\n1;2\n")), HasSubstr("semicolons separate"));
+}
+
+TEST_F(Tables, CsvColumnsMayBeTrueOrFalse) {
+  const auto table = open_table(write(
+      "b.csv", "a,owner,gap,mixed,late\n1.5,True,,true,\n2.5,False,FALSE,maybe,\n3.5,True,TRUE,false,7\n"));
+  EXPECT_EQ(table->columns()[table->index_of("owner")].dtype, DType::boolean);
+  EXPECT_THAT(read_column<std::uint8_t>(*table, "owner"), ElementsAre(1, 0, 1));
+  EXPECT_THAT(read_column<double>(*table, "gap"), ElementsAre(IsNan(), 0, 1));
+  EXPECT_THAT(read_column<double>(*table, "late"), ElementsAre(IsNan(), IsNan(), 7));
+  EXPECT_EQ(table->first_text("mixed"), "line 3 has 'maybe'");
+}
+
+TEST_F(Tables, CsvMayBePacked) {
+  const auto packed = [&](const std::string& name, std::size_t bytes) {
+    const auto path = (folder_ / name).string();
+    const std::unique_ptr<gzFile_s, int (*)(gzFile_s*)> file(gzopen(path.c_str(), "wb"), gzclose);
+    std::string text = "a,name\n";
+    while (text.size() < bytes)
+      text += std::to_string(text.size()) + ",row " + std::to_string(text.size()) + "\n";
+    EXPECT_EQ(gzwrite(file.get(), text.data(), static_cast<unsigned>(text.size())),
+              static_cast<int>(text.size()));
+    return path;
+  };
+  const auto table = open_table(packed("t.csv.gz", 3 << 20));
+  EXPECT_TRUE(is_table(table->source()));
+  EXPECT_EQ(read_column<std::int64_t>(*table, "a").front(), 7);
+  std::int64_t texts = 0;
+  table->read_text("name", [&](std::string_view text) { texts += text.starts_with("row "); });
+  EXPECT_EQ(texts, table->rows());
+  const auto damaged = packed("d.csv.gz", 3 << 20);
+  std::filesystem::resize_file(damaged, std::filesystem::file_size(damaged) / 2);
+  EXPECT_THAT(refusal<CorruptInput>(damaged),
+              ContainsRegex("d.csv.gz: the gzip data is truncated, at line [0-9]+;"));
+  EXPECT_THAT(refusal(write("t.csv.zst", "x")),
+              HasSubstr("is no table: tables are HDF5 (.h5), CSV (.csv, .csv.gz)"));
+  EXPECT_THAT(refusal(write("t.csv.zst", "x")), HasSubstr("; unpack it"));
 }
 
 TEST_F(Tables, SuffixesMayHaveCapitalLetters) {

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <limits>
 
 #include "farandole/base/error.h"
 #include "farandole/base/text/json.h"
@@ -24,10 +25,19 @@ class NumberedTable final : public DataTable {
     source_ = table_->source();
   }
 
-  void add(const std::string& name, std::vector<std::int32_t> numbers) {
+  // A number below 0 is an empty text, which becomes a NaN.
+  void add(const std::string& name, const std::vector<std::int32_t>& numbers) {
     std::erase(other_columns_, name);
-    columns_.push_back({name, DType::int32, {}});
-    numbers_.push_back(std::move(numbers));
+    const bool has_gaps = std::ranges::any_of(numbers, [](std::int32_t number) { return number < 0; });
+    columns_.push_back({name, has_gaps ? DType::float64 : DType::int32, {}});
+    auto& bytes = bytes_.emplace_back(numbers.size() * columns_.back().row_bytes());
+    for (std::size_t i = 0; i < numbers.size(); ++i) {
+      const double number = numbers[i] < 0 ? std::numeric_limits<double>::quiet_NaN() : numbers[i];
+      if (has_gaps)
+        std::memcpy(&bytes[i * sizeof number], &number, sizeof number);
+      else
+        std::memcpy(&bytes[i * sizeof numbers[i]], &numbers[i], sizeof numbers[i]);
+    }
   }
 
   void warn(std::string text) { warnings_.push_back(std::move(text)); }
@@ -36,12 +46,15 @@ class NumberedTable final : public DataTable {
             std::span<std::byte> out) const override {
     if (column < table_->columns().size()) return table_->read(column, first, count, out);
     if (!out.empty())
-      std::memcpy(out.data(), numbers_[column - table_->columns().size()].data() + first, out.size());
+      std::memcpy(out.data(),
+                  bytes_[column - table_->columns().size()].data() +
+                      static_cast<std::size_t>(first) * columns_[column].row_bytes(),
+                  out.size());
   }
   void read_pieces(std::size_t column, std::int64_t first, std::span<const RowPiece> pieces,
                    Bytes& scratch) const override {
     if (column < table_->columns().size()) return table_->read_pieces(column, first, pieces, scratch);
-    copy_pieces(pieces, sizeof(std::int32_t), scratch,
+    copy_pieces(pieces, columns_[column].row_bytes(), scratch,
                 [&](std::int64_t rows, std::span<std::byte> out) { read(column, first, rows, out); });
   }
   std::int64_t chunk_rows(std::size_t column) const override {
@@ -53,14 +66,14 @@ class NumberedTable final : public DataTable {
 
  private:
   std::shared_ptr<const DataTable> table_;
-  std::vector<std::vector<std::int32_t>> numbers_;
+  std::vector<std::vector<std::byte>> bytes_;
 };
 
-// The classes of a column: all its different texts, sorted.
+// The classes of a column: all its different texts but the empty one, sorted.
 std::vector<std::string> classes_of(const DataTable& table, const std::string& name) {
   std::map<std::string, int, std::less<>> found;
   table.read_text(name, [&](std::string_view text) {
-    if (found.size() <= most_classes && !found.contains(text)) found.emplace(text, 0);
+    if (found.size() <= most_classes && !text.empty() && !found.contains(text)) found.emplace(text, 0);
   });
   if (found.size() > most_classes)
     throw UserError(fmt::format(
@@ -89,6 +102,7 @@ std::vector<std::int32_t> numbers_of(const DataTable& table, const std::string& 
   of_rows.reserve(static_cast<std::size_t>(table.rows()));
   table.read_text(name, [&](std::string_view text) {  // It must not throw.
     const auto number = numbers.find(text);
+    if (number == numbers.end() && text.empty()) return of_rows.push_back(-1);
     if (number == numbers.end() && all_known) {
       all_known = false;
       unknown = text;
@@ -106,6 +120,13 @@ std::vector<std::int32_t> numbers_of(const DataTable& table, const std::string& 
       shown < classes.size() ? fmt::format(" and {} more", classes.size() - shown) : ""));
 }
 
+// A column of true and false has the numbers of the classes False and True, which a model may have
+// been trained on.
+bool holds(const DataTable& table, const std::string& name, const std::vector<std::string>& classes) {
+  if (classes.size() != 2 || table.columns()[table.index_of(name)].dtype != DType::boolean) return false;
+  return (classes[0] == "False" && classes[1] == "True") || (classes[0] == "false" && classes[1] == "true");
+}
+
 }  // namespace
 
 std::shared_ptr<const DataTable> number_classes(std::shared_ptr<const DataTable> table,
@@ -116,7 +137,7 @@ std::shared_ptr<const DataTable> number_classes(std::shared_ptr<const DataTable>
   for (const auto& name : columns) {
     const auto& texts = table->other_columns();
     if (std::ranges::count(texts, name) == 0) {
-      if (classes.contains(name) && table->has(name))
+      if (classes.contains(name) && table->has(name) && !holds(*table, name, classes[name]))
         throw UserError(fmt::format(
             "column {} of {} holds numbers, and the model was trained on the classes {}; write the names of the classes",
             name, table->source(), fmt::join(classes[name], ", ")));

@@ -11,10 +11,11 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <utility>
 
 #include "farandole/base/error.h"
-#include "farandole/base/files/file_bytes.h"
 #include "farandole/tables/formats.h"
+#include "farandole/timeline/gzip/inflated_file.h"
 
 namespace farandole {
 namespace {
@@ -69,14 +70,26 @@ std::string_view take_line(std::string_view& text) {
   return line;
 }
 
-// Throws: UserError if the first two lines are separated by something else than commas, or are no
-// text in bytes.
+bool has_number(std::string_view line) {
+  for (std::size_t begin = 0; begin <= line.size();) {
+    const auto end = std::min(line.find(',', begin), line.size());
+    if (number_in(line.substr(begin, end - begin))) return true;
+    begin = end + 1;
+  }
+  return false;
+}
+
+// A first line such as "# a,b" above numbers names columns, as numpy.savetxt writes it.
+// Throws: UserError if the first two lines are separated by something else than commas, are no text in
+// bytes, or begin with a remark.
 void check_start(std::string_view text, const std::string& file) {
   if (text.starts_with("\xFF\xFE") || text.starts_with("\xFE\xFF"))
     throw UserError(fmt::format("{} is a text in UTF-16; convert it with iconv -f UTF-16 -t UTF-8", file));
   const auto header = take_line(text), row = take_line(text);
   const Separators in_header(header), in_row(row.empty() ? header : row);
-  if (in_header.count[0] > 0 && in_header.count[0] == in_row.count[0]) return;
+  const bool is_remark =
+      header.starts_with('#') && !row.empty() && (in_header.count[0] != in_row.count[0] || !has_number(row));
+  if (in_header.count[0] > 0 && in_header.count[0] == in_row.count[0] && !is_remark) return;
   constexpr std::array names = {"commas", "semicolons", "tabs", "vertical bars"};
   for (std::size_t i = 1; i < names.size(); ++i) {
     const bool is_announced = header == std::string("sep=") + Separators::known[i];  // As Excel does it.
@@ -92,18 +105,41 @@ void check_start(std::string_view text, const std::string& file) {
         Separators::known[i] == '\t' ? "\\t" : std::string(1, Separators::known[i]),
         decimal_comma ? ", decimal=','" : ""));
   }
+  if (is_remark)
+    throw UserError(file + ": line 1 is a remark (#); remove it, so that the first line names the columns");
 }
 
-// One column while its type is not known: it narrows from whole numbers to numbers to text.
+// As pandas and others write a value of true or false.
+std::optional<bool> flag_in(std::string_view field) {
+  for (const bool value : {false, true})
+    for (const std::string_view text :
+         value ? std::array{"True", "true", "TRUE"} : std::array{"False", "false", "FALSE"})
+      if (field == text) return value;
+  return std::nullopt;
+}
+
+// One column while its type is not known. All fields of `empty` were empty. It is boolean while all others
+// are true or false, or else it narrows from whole numbers to numbers to text.
 struct CsvColumn {
-  enum class Type { integer, number, text };
+  enum class Type { empty, boolean, integer, number, text };
   std::string name;
-  Type type = Type::integer;
+  Type type = Type::empty;
   std::vector<std::int64_t> integers{};
-  std::vector<double> numbers{};
-  std::string first_text{};  // And its line.
+  std::vector<double> numbers{};  // Also those of `empty` and `boolean`.
+  std::string first_text{};       // And its line.
+  bool has_gaps = false;          // It has empty fields.
 
   void take(std::string_view field, std::int64_t line) {
+    has_gaps |= field.empty();
+    if (type == Type::empty || type == Type::boolean) {
+      if (field.empty()) return numbers.push_back(std::numeric_limits<double>::quiet_NaN());
+      if (const auto flag = flag_in(field)) {
+        type = Type::boolean;
+        return numbers.push_back(*flag ? 1 : 0);
+      }
+      if (type == Type::boolean) return become_text(field, line);
+      type = numbers.empty() ? Type::integer : Type::number;
+    }
     if (type == Type::integer) {
       std::int64_t value = 0;
       const auto [end, error] = std::from_chars(field.data(), field.data() + field.size(), value);
@@ -115,12 +151,27 @@ struct CsvColumn {
     if (type == Type::number) {
       const auto value = field.empty() ? std::numeric_limits<double>::quiet_NaN() : number_in(field);
       if (value) return numbers.push_back(*value);
-      numbers = {};
-      type = Type::text;
-      constexpr std::size_t most_shown = 40;
-      first_text = fmt::format("line {} has '{}{}'", line, field.substr(0, most_shown),
-                               field.size() > most_shown ? "…" : "");
+      become_text(field, line);
     }
+  }
+
+  void become_text(std::string_view field, std::int64_t line) {
+    numbers = {};
+    type = Type::text;
+    constexpr std::size_t most_shown = 40;
+    first_text = fmt::format("line {} has '{}{}'", line, field.substr(0, most_shown),
+                             field.size() > most_shown ? "…" : "");
+  }
+
+  // Moves the values into a table. A column that is true, false or empty has numbers.
+  void move_to(MemoryTable& table) {
+    if (type == Type::text) return table.add_other(name, first_text);
+    if (type == Type::integer || numbers.empty())
+      return table.add({name, DType::int64, {}}, bytes_of_column(integers));
+    if (type != Type::boolean || has_gaps)
+      return table.add({name, DType::float64, {}}, bytes_of_column(numbers));
+    table.add({name, DType::boolean, {}},
+              bytes_of_column(std::vector<std::uint8_t>(numbers.begin(), numbers.end())));
   }
 
   template <class T>
@@ -139,8 +190,9 @@ class CsvTable final : public MemoryTable {
 
 class CsvReader {
  public:
-  explicit CsvReader(const std::filesystem::path& file) : file_(file.string()), fd_(open_regular_file(file)) {
-    if (fd_.get() < 0) throw UserError(fmt::format("cannot open {}: {}", file_, std::strerror(errno)));
+  explicit CsvReader(const std::filesystem::path& file)
+      : file_(file.string()), bytes_(InflatedFile::open(file)) {
+    if (!bytes_) throw UserError(fmt::format("cannot open {}: {}", file_, std::strerror(errno)));
     csv_init(&parser_, CSV_STRICT | CSV_STRICT_FINI);
   }
   ~CsvReader() { csv_free(&parser_); }
@@ -151,11 +203,7 @@ class CsvReader {
     read_file();
     auto table = std::make_unique<CsvTable>(file_, rows_);
     for (auto& column : columns_) {
-      if (column.type == CsvColumn::Type::text) table->add_other(column.name, column.first_text);
-      if (column.type == CsvColumn::Type::integer)
-        table->add({column.name, DType::int64, {}}, CsvColumn::bytes_of_column(column.integers));
-      if (column.type == CsvColumn::Type::number)
-        table->add({column.name, DType::float64, {}}, CsvColumn::bytes_of_column(column.numbers));
+      column.move_to(*table);
       column = {};
     }
     if (!number_in_header_.empty())
@@ -173,17 +221,17 @@ class CsvReader {
 
  private:
   void read_file() {
-    std::vector<std::byte> buffer(std::size_t{1} << 20);
-    for (std::uint64_t offset = 0;;) {
-      const auto got = read_bytes(fd_.get(), offset, buffer, file_);
-      if (got == 0) break;
-      std::string_view text(reinterpret_cast<const char*>(buffer.data()), got);
+    std::vector<char> buffer(std::size_t{1} << 20);
+    bool at_start = true;
+    while (const auto got = bytes_->read(buffer.data(), buffer.size())) {
+      std::string_view text(buffer.data(), got);
       constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
-      if (offset == 0 && text.starts_with(byte_order_mark)) text.remove_prefix(byte_order_mark.size());
-      if (offset == 0) check_start(text, file_);
-      offset += got;
+      if (at_start && text.starts_with(byte_order_mark)) text.remove_prefix(byte_order_mark.size());
+      if (std::exchange(at_start, false)) check_start(text, file_);
       parse(text);
     }
+    if (!bytes_->damage().empty())
+      throw CorruptInput(fmt::format("{}: {}, at line {}; copy it again", file_, bytes_->damage(), line_));
     if (csv_fini(&parser_, on_field, on_row, this) != 0)
       fail("a quoted field does not end", "close the quotes");
     rethrow();
@@ -215,6 +263,7 @@ class CsvReader {
   }
 
   void take(std::string_view field) {
+    if (field_ == 0) is_remark_ = field.starts_with('#');
     if (rows_ < 0) {
       columns_.push_back({std::string(field)});
       // A name such as inf is none.
@@ -228,7 +277,9 @@ class CsvReader {
     ++field_;
   }
   void end_row() {
-    if (rows_ >= 0 && field_ != columns_.size())
+    if (rows_ >= 0 && field_ != columns_.size() && is_remark_)
+      error_ = fmt::format("{}: line {} is a remark (#); remove it", file_, line_);
+    else if (rows_ >= 0 && field_ != columns_.size())
       error_ =
           fmt::format("{}: line {} has {} column{}, and the header has {}; {}", file_, line_, field_,
                       field_ == 1 ? "" : "s", columns_.size(),
@@ -245,12 +296,13 @@ class CsvReader {
   }
 
   std::string file_;
-  OwnedDescriptor fd_;
+  std::unique_ptr<InflatedFile> bytes_;
   csv_parser parser_{};
   std::vector<CsvColumn> columns_;
   std::int64_t rows_ = -1;  // -1: the header has not ended
   std::int64_t line_ = 1;
   std::size_t field_ = 0;
+  bool is_remark_ = false;  // The line begins with #.
   std::optional<std::string> error_;
   std::string number_in_header_;
   // If only the texts of one column are read.

@@ -19,9 +19,11 @@ namespace farandole {
 // Throws: UserError if the chosen columns have different numbers of rows.
 std::unique_ptr<DataTable> open_hdf5_table(const std::filesystem::path& file,
                                            const std::vector<std::string>& columns, OtherColumns others);
-// Types are found from the values: a column is int64 if all are whole numbers, float64 if all are numbers (an
-// empty field is NaN), and text otherwise. Throws: CorruptInput with the line and the column; UserError if
-// another character than the comma separates the columns, or the file is UTF-16.
+// Plain or gzip. Types are found from the values: a column is bool if all are true or false, int64 if
+// all are whole numbers, float64 if all are numbers or all are true or false (an empty field is NaN),
+// and text otherwise.
+// Throws: CorruptInput with the line and the column; UserError if another character than the comma separates
+// the columns, the file is UTF-16, or its first line is a remark.
 std::unique_ptr<DataTable> read_csv_table(const std::filesystem::path& file);
 std::unique_ptr<DataTable> open_npy_table(const std::filesystem::path& file);
 bool is_idx_table(const std::filesystem::path& file);

@@ -14,6 +14,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
+bool is_csv(const fs::path& file) {
+  const auto suffix = suffix_of(file);
+  return suffix == ".csv" || (suffix == ".gz" && suffix_of(file.stem()) == ".csv");
+}
+
 std::unique_ptr<DataTable> open_file(const fs::path& file, const std::vector<std::string>& columns,
                                      OtherColumns others) {
   if (!fs::exists(file)) throw UserError(fmt::format("there is no table {}", file.string()));
@@ -21,10 +26,13 @@ std::unique_ptr<DataTable> open_file(const fs::path& file, const std::vector<std
     throw UserError(fmt::format("{} is a folder; name the file of the table", file.string()));
   if (is_hdf5(file)) return open_hdf5_table(file, columns, others);
   if (suffix_of(file) == ".npy") return open_npy_table(file);
-  if (suffix_of(file) == ".csv") return read_csv_table(file);
+  if (is_csv(file)) return read_csv_table(file);
   if (is_idx_table(file)) return read_idx_table(file);
-  throw UserError(fmt::format("{} is no table: tables are HDF5 (.h5), CSV (.csv), NumPy (.npy) and IDX files",
-                              file.string()));
+  constexpr std::string_view packed = ".gz.bz2.xz.zst.zip.lz4";
+  const auto suffix = suffix_of(file);
+  throw UserError(fmt::format(
+      "{} is no table: tables are HDF5 (.h5), CSV (.csv, .csv.gz), NumPy (.npy) and IDX files{}",
+      file.string(), suffix.size() > 2 && packed.find(suffix) != packed.npos ? "; unpack it" : ""));
 }
 
 // The columns of several tables side by side.
@@ -190,7 +198,7 @@ std::vector<TableFile> table_files(const std::string& files) {
 
 bool is_table(const fs::path& file) {
   return fs::is_regular_file(file) &&
-         (is_hdf5(file) || suffix_of(file) == ".npy" || suffix_of(file) == ".csv" || is_idx_table(file));
+         (is_hdf5(file) || suffix_of(file) == ".npy" || is_csv(file) || is_idx_table(file));
 }
 
 std::string suffix_of(const fs::path& file) {

@@ -34,6 +34,7 @@ void append_number(std::string& line, DType dtype, const std::byte* at) {
   const auto append = [&](auto value) { fmt::format_to(std::back_inserter(line), "{}", value); };
   if (dtype == DType::int64) return append(value_at<std::int64_t>(at));
   const auto number = number_at(at, dtype);
+  if (dtype == DType::boolean) return append(number != 0 ? "True" : "False");
   if (std::isnan(number)) return;
   if (dtype == DType::float16 || dtype == DType::bfloat16 || dtype == DType::float32)
     append(static_cast<float>(number));
