@@ -14,6 +14,9 @@ with h5py.File("train.h5", "w") as file:
     gap = file["x"][()]
     gap[123, 4] = numpy.nan
     file["gap"] = gap
+    target = file["digit"][()].astype("f4")
+    target[199] = numpy.nan
+    file["target"], file["held"] = target, numpy.arange(200) >= 190
     file["name"] = ["text"] * 200
 PYTHON
 
@@ -23,9 +26,10 @@ refused() {  # CODE PATTERN OPTION...
   check "$code" "$pattern" fit -n 2 --store runs --table train.h5 --features x --label digit --model small.pt --loss nll "$@"
 }
 # On two ranks: errors that both meet, and errors that only one of them meets. tests/estimator/table_training_test.cc has all others.
-refused 64 "no column pixels; its columns are digit, gap, wide, wrong, x" --features pixels
+refused 64 "no column pixels; its columns are digit, gap, held, target, wide, wrong, x" --features pixels
 refused 65 'train.h5: column wrong has the label 7 in row 150; the model has 3 classes' --label wrong
 refused 65 'train.h5: column gap has a NaN in row 123; .*--nan skip' --features gap
+refused 65 'train.h5: column target has a NaN in row 199; .*--nan skip' --label target --validation-column held
 # Before ranks are started.
 refused 64 'did you mean --epochs' --epoch 3
 [[ ! -e runs || -z $(ls runs | grep -v '^fit-') ]] || fail "left behind: $(ls runs)"

@@ -49,6 +49,22 @@ TEST_F(RowTensorsTest, ANanIsNamedByRowAndColumn) {
               AllOf(HasSubstr("numbers.csv: column pixels has a NaN in row 11"), HasSubstr("--nan skip")));
 }
 
+TEST_F(RowTensorsTest, ANanMayBeInALabelOrAWeight) {
+  const float gap = std::numeric_limits<float>::quiet_NaN();
+  add({"price", DType::float32, {}}, bytes_of_numbers(std::vector<float>{1, gap, 3}));
+  options_.features = {"word"};
+  for (const bool of_label : {true, false}) {
+    options_.nan = "error";
+    options_.labels = {of_label ? "price" : "class"};
+    options_.sample_weight = of_label ? "weight" : "price";
+    EXPECT_THAT(message_of<CorruptInput>([&] { take(); }), HasSubstr("column price has a NaN in row 11"));
+    options_.nan = "skip";
+    EXPECT_THAT(take().numbers, ElementsAre(10, 12));
+    options_.nan = "keep";
+    EXPECT_EQ(take().size(), 3);
+  }
+}
+
 TEST_F(RowTensorsTest, SkipLeavesOutTheWholeRow) {
   options_.nan = "skip";
   const auto rows = take();

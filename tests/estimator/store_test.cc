@@ -86,6 +86,9 @@ TEST_F(FitStore, AnEpochWithoutANumberIsNotTheBest) {
   }
   record.history.push_back(epoch(4, nan));
   EXPECT_TRUE(record.out_of_patience(2));
+  FitRecord unknown;
+  for (int number = 1; number < 6; ++number) unknown.history.push_back(epoch(number, nan));
+  EXPECT_FALSE(unknown.out_of_patience(2));
   EXPECT_FALSE(record.out_of_patience(0));
   EXPECT_EQ(record.best_loss(), 4);
 }

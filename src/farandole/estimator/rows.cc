@@ -93,10 +93,11 @@ RowTensors::RowTensors(const DataTable& table, const ColumnOptions& options, boo
                                   fmt::join(feature.columns, ","), table.source(), fmt::join(shape, ",")));
   }
   feature_columns_ = columns_.size();
-  skipped_.assign(2 + feature_columns_, 0);
-  if (!with_labels) return;
-  for (const auto& label : options.labels) columns_.push_back(table.index_of(label));
-  if (!options.sample_weight.empty()) columns_.push_back(table.index_of(options.sample_weight));
+  if (with_labels) {
+    for (const auto& label : options.labels) columns_.push_back(table.index_of(label));
+    if (!options.sample_weight.empty()) columns_.push_back(table.index_of(options.sample_weight));
+  }
+  skipped_.assign(2 + columns_.size(), 0);
 }
 
 std::size_t RowTensors::row_bytes() const {
@@ -118,7 +119,7 @@ torch::Tensor RowTensors::input(const Feature& feature, std::span<const torch::T
   return torch::cat(parts, 1);
 }
 
-// Which rows have a NaN in this column of the features; undefined if there is none or NaN are kept.
+// Which rows have a NaN in this column; undefined if there is none or NaN are kept.
 torch::Tensor RowTensors::rows_with_nan(const torch::Tensor& values, std::size_t column, const Rows& rows) {
   if (!values.is_floating_point() || options_.nan == "keep" || values.numel() == 0) return {};
   auto nan = values.isnan().reshape({rows.size(), -1}).any(1);
@@ -141,7 +142,7 @@ Rows RowTensors::take(TableBatch batch) {
     tensors.push_back(
         column_tensor(table_.columns()[columns_[c]], std::move(batch.columns[c]), rows.numbers.size()));
   torch::Tensor bad;  // Rows with a NaN.
-  for (std::size_t i = 0; i < feature_columns_; ++i)
+  for (std::size_t i = 0; i < columns_.size(); ++i)
     if (const auto nan = rows_with_nan(tensors[i], i, rows); nan.defined())
       bad = bad.defined() ? bad.logical_or(nan) : nan;
   std::size_t place = 0;

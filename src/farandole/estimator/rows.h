@@ -38,7 +38,7 @@ std::vector<std::string> columns_of(const ColumnOptions& options);
 // The rows that were left out because of a NaN.
 struct SkippedRows {
   std::int64_t rows = 0, all = 0;  // All: those with them.
-  std::string column;              // Of the feature column with most of the NaN, by rows.
+  std::string column;              // The column with most of the NaN, by rows.
   std::int64_t of_column = 0;
   std::string describe() const;
 };
@@ -74,7 +74,7 @@ class RowTensors {
   std::vector<std::size_t> columns_;  // Of the features, the labels and the weight.
   std::size_t feature_columns_ = 0;
   bool with_labels_;
-  std::vector<std::int64_t> skipped_;  // Rows, all rows, and rows with a NaN in each column of the features.
+  std::vector<std::int64_t> skipped_;  // Rows, all rows, and rows with a NaN in each column.
 };
 
 }  // namespace farandole

@@ -106,7 +106,9 @@ std::optional<double> FitRecord::best_loss() const {
 
 bool FitRecord::out_of_patience(std::int64_t patience) const {
   const auto best = std::ranges::min_element(history, {}, score_of);
-  return patience > 0 && history.end() - best > patience;
+  // Epochs without a finite loss cannot be compared.
+  return patience > 0 && best != history.end() && std::isfinite(score_of(*best)) &&
+         history.end() - best > patience;
 }
 
 double score_of(const EpochResult& epoch) {

@@ -353,6 +353,8 @@ std::optional<Objective::Result> TableTraining::end_epoch(const Epoch& epoch, Ru
     evaluation = validate(must_stop);
     model_.model().train(true);
     if (!evaluation) return std::nullopt;
+    if (evaluation->rows == 0)
+      session_.together([&] { throw UserError("all rows to validate on have a NaN; correct the table"); });
   }
   EpochResult result;
   result.epoch = epoch.number;
@@ -365,6 +367,10 @@ std::optional<Objective::Result> TableTraining::end_epoch(const Epoch& epoch, Ru
         [&] { throw Error(fmt::format("the loss is not finite in epoch {}; lower --lr", result.epoch)); });
   if (scores_) result.training_metrics = scores_->reduce(session_).metrics;
   if (evaluation) {
+    if (!std::isfinite(evaluation->loss) && log != nullptr && !std::exchange(has_warned_of_loss_, true))
+      log_warning(
+          "the validation loss of epoch {} is {}; such an epoch is worse than all others for --patience and --best",
+          result.epoch, evaluation->loss);
     result.validation_loss = evaluation->loss;
     result.metrics = evaluation->metrics;
   }
@@ -410,8 +416,11 @@ void TableTraining::take_best() {
   const auto checkpoints = record_.folder / "checkpoints";
   std::optional<CheckpointInfo> best;
   for (auto& info : list_checkpoints(checkpoints))
-    if (!std::isnan(info.score) && (!best || info.score < best->score)) best = std::move(info);
-  if (best) load_model(read_checkpoint(best->file, memory_of(module())), module());
+    if (std::isfinite(info.score) && (!best || info.score < best->score)) best = std::move(info);
+  if (best)
+    load_model(read_checkpoint(best->file, memory_of(module())), module());
+  else
+    log_warning("no checkpoint has a finite loss, so --best keeps the model of the last epoch");
 }
 
 }  // namespace farandole

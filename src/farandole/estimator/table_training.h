@@ -110,7 +110,7 @@ class TableTraining final : public TrainingData, public Objective {
   torch::Tensor loss_sum_;  // Over the steps of this epoch.
   std::int64_t loss_steps_ = 0;
   std::optional<Scores> scores_;  // On the training rows.
-  bool has_reported_skipped_ = false;
+  bool has_reported_skipped_ = false, has_warned_of_loss_ = false;
   std::optional<FitProgress> resumed_;  // For the next epoch that begins.
   torch::Tensor resumed_scores_;        // On rank 0, of the part of the epoch before the checkpoint.
 };
