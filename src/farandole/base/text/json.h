@@ -16,7 +16,9 @@ using Json = nlohmann::ordered_json;  // members stay in the order in which they
 
 // Throws: Json::exception if `text` is not JSON, or is nested in more than 512 levels.
 Json parse_json(std::string_view text);
-// The same without an exception: the result is_discarded() if `text` is not JSON.
+// The same in n log n also for an object with very many members, which are then sorted by name.
+Json parse_sorted_json(std::string_view text);
+// As parse_json() without an exception: the result is_discarded() if `text` is not JSON.
 Json try_parse_json(std::string_view text);
 
 // In one line, or with this number of spaces at each level. Bytes that are not UTF-8 become U+FFFD.

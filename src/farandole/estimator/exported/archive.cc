@@ -53,8 +53,8 @@ Json extents_json(at::IntArrayRef values) {
 }  // namespace
 
 const ExportedTensors::Item* ExportedTensors::find(const std::string& name) const {
-  const auto found = std::ranges::find(items, name, &Item::name);
-  return found == items.end() ? nullptr : &*found;
+  const auto found = std::ranges::lower_bound(items, name, {}, &Item::name);
+  return found == items.end() || found->name != name ? nullptr : &*found;
 }
 
 ExportedArchive::ExportedArchive(const std::filesystem::path& file)
@@ -94,7 +94,7 @@ ExportedTensors ExportedArchive::tensors(const std::string& folder, const std::s
                                          at::Device device) {
   ExportedTensors tensors;
   std::map<std::string, c10::Storage> storages;
-  const auto json = parse_json(record(folder + config));
+  const auto json = parse_sorted_json(record(folder + config));
   for (const auto& [name, payload] : json.at("config").items()) {
     if (payload.at("use_pickle").get<bool>()) {
       if (tensors.pickled.empty()) tensors.pickled = name;
@@ -161,6 +161,7 @@ void ExportedArchiveWriter::add_tensors(const std::string& folder, const std::st
     use.has_one_type = use.has_one_type && use.dtype == value.scalar_type();
   }
   Json entries = Json::object();
+  auto& members = entries.get_ref<Json::object_t&>();  // Its names are different, so none is looked for.
   for (const auto& [name, value, is_parameter] : tensors.items) {
     const auto* const storage = value.storage().unsafeGetStorageImpl();
     const auto& use = uses.at(storage);
@@ -177,17 +178,17 @@ void ExportedArchiveWriter::add_tensors(const std::string& folder, const std::st
                                .to(at::kCPU);
       write(folder + record->second, on_host.data_ptr(), static_cast<std::size_t>(bytes));
     }
-    entries[name] = {{"path_name", record->second},
-                     {"is_param", is_parameter},
-                     {"use_pickle", false},
-                     {"tensor_meta",
-                      {{"dtype", exported_number_of(value.scalar_type())},
-                       {"sizes", extents_json(value.sizes())},
-                       {"requires_grad", value.requires_grad()},
-                       {"device", {{"type", "cpu"}, {"index", nullptr}}},
-                       {"strides", extents_json(described.strides())},
-                       {"storage_offset", {{"as_int", described.storage_offset()}}},
-                       {"layout", 7}}}};
+    members.emplace_back(name, Json{{"path_name", record->second},
+                                    {"is_param", is_parameter},
+                                    {"use_pickle", false},
+                                    {"tensor_meta",
+                                     {{"dtype", exported_number_of(value.scalar_type())},
+                                      {"sizes", extents_json(value.sizes())},
+                                      {"requires_grad", value.requires_grad()},
+                                      {"device", {{"type", "cpu"}, {"index", nullptr}}},
+                                      {"strides", extents_json(described.strides())},
+                                      {"storage_offset", {{"as_int", described.storage_offset()}}},
+                                      {"layout", 7}}}});
   }
   write(folder + config, exact_json_text({{"config", entries}}));
 }

@@ -23,8 +23,8 @@ struct ExportedTensors {
     at::Tensor value;
     bool is_parameter = false;
   };
-  std::vector<Item> items;
-  std::string pickled;  // The first name whose value is a pickle, which is left out.
+  std::vector<Item> items;  // Sorted by name.
+  std::string pickled;      // The first name whose value is a pickle, which is left out.
 
   const Item* find(const std::string& name) const;
 };

@@ -11,14 +11,15 @@ namespace farandole {
 namespace {
 
 using Names = std::map<std::string, const ExportedInput*>;
+using TensorValues = std::map<std::string, const Json*, std::less<>>;
 
-ExportedInput parse_input(const Json& spec, const Json& tensors) {
+ExportedInput parse_input(const Json& spec, const TensorValues& tensors) {
   using Kind = ExportedInput::Kind;
   const auto [kind, value] = member_of_union(spec);
   const auto name = [&] { return value.at("arg").at("name").get<std::string>(); };
   const auto tensor = [&](Kind of, const char* target, bool persistent) {
     return ExportedInput{of, name(), value.at(target).get<std::string>(), persistent,
-                         exported_tensor_meta(tensors.at(name()))};
+                         exported_tensor_meta(*tensors.at(name()))};
   };
   if (kind == "parameter") return tensor(Kind::parameter, "parameter_name", true);
   if (kind == "buffer") return tensor(Kind::buffer, "buffer_name", value.at("persistent").get<bool>());
@@ -30,7 +31,7 @@ ExportedInput parse_input(const Json& spec, const Json& tensors) {
           "forward takes a number; let it take tensors only, and a number as an attribute of the module");
     ExportedInput input{argument.kind == "as_tensor" ? Kind::user : Kind::none,
                         argument.name() == nullptr ? "" : *argument.name()};
-    if (input.kind == Kind::user) input.meta = exported_tensor_meta(tensors.at(input.name));
+    if (input.kind == Kind::user) input.meta = exported_tensor_meta(*tensors.at(input.name));
     return input;
   }
   if (kind == "constant_input") return {Kind::none, value.at("name").get<std::string>()};
@@ -123,6 +124,36 @@ std::vector<std::string> ranges_of(const Json& program, const ExportedInput& inp
   return conditions;
 }
 
+// Adds the names of the leaves of what forward returns, from PyTorch's description of it: keys of
+// dictionaries, and numbers in tuples.
+void add_names(const Json& spec, const std::string& name, std::vector<std::string>& names) {
+  const auto& children = spec.at("children_spec");
+  if (spec.at("type").is_null() || children.empty()) {
+    if (spec.at("type").is_null()) names.push_back(name);
+    return;
+  }
+  auto keys = spec.at("context");
+  if (keys.is_string()) keys = try_parse_json(keys.get<std::string>());
+  const bool is_named = keys.is_array() && keys.size() == children.size();
+  for (std::size_t i = 0; i < children.size(); ++i)
+    add_names(children[i],
+              (name.empty() ? "" : name + ".") +
+                  (is_named && keys[i].is_string() ? keys[i].get<std::string>() : std::to_string(i)),
+              names);
+}
+
+// Without what cannot be read, because the names are for messages only.
+std::vector<std::string> names_of_outputs(const Json& module) {
+  std::vector<std::string> names;
+  try {
+    const auto& signature = module.at("module_call_graph").at(0).at("signature");
+    add_names(parse_json(signature.at("out_spec").get<std::string>()).at(1), "", names);
+  } catch (const Json::exception&) {
+    names.clear();
+  }
+  return names;
+}
+
 }  // namespace
 
 std::vector<const ExportedInput*> ExportedProgram::user_inputs() const {
@@ -134,7 +165,7 @@ std::vector<const ExportedInput*> ExportedProgram::user_inputs() const {
 
 ExportedProgram parse_exported_program(const std::string& name, std::string document) {
   constexpr std::int64_t schema = 8;
-  const auto json = parse_json(document);
+  const auto json = parse_sorted_json(document);
   if (const auto major = exported_integer(json.at("schema_version").at("major")); major != schema)
     throw UserError(
         fmt::format("the program has version {} of torch.export's schema, and this library reads version {}; "
@@ -146,31 +177,38 @@ ExportedProgram parse_exported_program(const std::string& name, std::string docu
   const auto& module = json.at("graph_module");
   const auto& graph = module.at("graph");
   program.graph = parse_exported_graph(graph);
+  TensorValues tensors;
+  for (const auto& [value, meta] : graph.at("tensor_values").items()) tensors.emplace(value, &meta);
   for (const auto& spec : module.at("signature").at("input_specs"))
-    program.inputs.push_back(parse_input(spec, graph.at("tensor_values")));
+    program.inputs.push_back(parse_input(spec, tensors));
   for (const auto& spec : module.at("signature").at("output_specs"))
     program.buffers_of_outputs.push_back(parse_output(spec));
   if (program.inputs.size() != program.graph.inputs.size() ||
       program.buffers_of_outputs.size() != program.graph.outputs.size())
     throw std::runtime_error("the signature has other inputs or outputs than the graph");
-  for (std::size_t i = 0; i < program.buffers_of_outputs.size(); ++i) {
+  const auto names = names_of_outputs(module);
+  const auto users = static_cast<std::size_t>(std::ranges::count(program.buffers_of_outputs, ""));
+  for (std::size_t i = 0, next = 0; i < program.buffers_of_outputs.size(); ++i) {
     const auto& [kind, value] = program.graph.outputs[i];
-    if (!program.buffers_of_outputs[i].empty() || kind == "as_none") continue;
+    if (!program.buffers_of_outputs[i].empty()) continue;
+    const auto number = next++;  // Among the user's outputs.
+    if (kind == "as_none") continue;
     if (kind != "as_tensor")
       throw UserError(
           "forward returns something else beside tensors, such as a number; let it return torch.as_tensor(...) of it");
     const auto& output = std::get<ExportedArgument::Name>(value).text;
-    const auto& tensors = graph.at("tensor_values");
-    program.outputs.push_back(tensors.contains(output) ? exported_tensor_meta(tensors.at(output))
-                                                       : ExportedTensorMeta());
+    const auto meta = tensors.find(output);
+    program.outputs.push_back(meta != tensors.end() ? exported_tensor_meta(*meta->second)
+                                                    : ExportedTensorMeta());
+    if (names.size() == users) program.output_names.push_back(names[number]);
   }
   program.guards = json.value("guards_code", std::vector<std::string>());
   for (const auto* const input : program.user_inputs())
-    std::ranges::copy(ranges_of(json, *input, graph.at("tensor_values").at(input->name).at("sizes")),
+    std::ranges::copy(ranges_of(json, *input, tensors.at(input->name)->at("sizes")),
                       std::back_inserter(program.guards));
-  Names names;
-  for (const auto& input : program.inputs) names[input.name] = &input;
-  find_mode(program.graph, names, program);
+  Names inputs;
+  for (const auto& input : program.inputs) inputs[input.name] = &input;
+  find_mode(program.graph, inputs, program);
   program.document = std::move(document);
   return program;
 }

@@ -27,6 +27,7 @@ struct ExportedProgram {
   // For each output of the graph: the buffer that takes it, or empty if it is the user's.
   std::vector<std::string> buffers_of_outputs;
   std::vector<ExportedTensorMeta> outputs;  // Of the user's tensors.
+  std::vector<std::string> output_names;    // Of these: "logits", "1", "" for a single one. Empty: unknown.
   std::vector<std::string> guards;          // Conditions on the sizes of its inputs, for SizeGuards.
 
   // How dropout, batch normalization and the like were exported.

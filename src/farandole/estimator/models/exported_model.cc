@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 #include <map>
 #include <new>
+#include <set>
 #include <torch/utils.h>
 #include <tuple>
 
@@ -132,20 +133,38 @@ void check_no_pickle(const ExportedTensors& tensors) {
 // An optimizer moves each trained parameter to a place of its own, so another tensor would no
 // longer follow it.
 void check_own_memory(const ExportedTensors& weights) {
-  const auto end_of = [](const torch::Tensor& tensor) {
-    auto end = tensor.storage_offset() + 1;
-    for (std::int64_t i = 0; i < tensor.dim(); ++i) end += (tensor.size(i) - 1) * tensor.stride(i);
-    return end;
+  struct Place {
+    std::int64_t begin, end;
+    const ExportedTensors::Item* item;
   };
-  for (const auto& [name, value, is_parameter] : weights.items)
-    for (const auto& [other_name, other, other_is_parameter] : weights.items)
-      if (value.requires_grad() && !value.is_same(other) && value.is_alias_of(other) && value.numel() > 0 &&
-          other.numel() > 0 && value.storage_offset() < end_of(other) &&
-          other.storage_offset() < end_of(value))
+  std::map<const void*, std::vector<Place>> places;  // By storage.
+  std::set<const void*> seen;
+  for (const auto& item : weights.items) {
+    const auto& value = item.value;
+    if (value.numel() == 0 || !seen.insert(value.unsafeGetTensorImpl()).second) continue;
+    auto end = value.storage_offset() + 1;
+    for (std::int64_t i = 0; i < value.dim(); ++i) end += (value.size(i) - 1) * value.stride(i);
+    places[value.storage().unsafeGetStorageImpl()].push_back({value.storage_offset(), end, &item});
+  }
+  for (auto& [storage, of_storage] : places) {
+    std::ranges::sort(of_storage, {}, &Place::begin);
+    const Place *last = nullptr, *last_trained = nullptr;  // Those that end last among the earlier ones.
+    for (const auto& place : of_storage) {
+      const bool is_trained = place.item->value.requires_grad();
+      const auto* const other = is_trained ? last : last_trained;
+      if (other != nullptr && place.begin < other->end) {
+        const auto* first = std::min(place.item, other->item);
+        const auto* second = std::max(place.item, other->item);
+        if (!first->value.requires_grad()) std::swap(first, second);
         throw UserError(fmt::format(
             "its {} shares memory with {}, which is another tensor; compute the latter in forward, or "
             "give it a copy with .detach().clone()",
-            name, other_name));
+            first->name, second->name));
+      }
+      if (last == nullptr || place.end > last->end) last = &place;
+      if (is_trained && (last_trained == nullptr || place.end > last_trained->end)) last_trained = &place;
+    }
+  }
 }
 
 // Throws: UserError if an operator of the program is missing.
@@ -224,10 +243,10 @@ class ExportedModule : public torch::nn::Module {
   std::map<std::string, std::shared_ptr<ExportedModule>> modules_;
 };
 
-bool is_same_view(const torch::Tensor& one, const torch::Tensor& other) {
-  return one.storage().unsafeGetStorageImpl() == other.storage().unsafeGetStorageImpl() && one.numel() > 0 &&
-         one.storage_offset() == other.storage_offset() && one.sizes() == other.sizes() &&
-         one.strides() == other.strides() && one.scalar_type() == other.scalar_type();
+// Equal for tensors that are the same view of the same memory.
+auto view_of(const torch::Tensor& value) {
+  return std::tuple(static_cast<const void*>(value.storage().unsafeGetStorageImpl()), value.storage_offset(),
+                    value.sizes().vec(), value.strides().vec(), value.scalar_type());
 }
 
 }  // namespace
@@ -255,9 +274,9 @@ ExportedModel::ExportedModel(const fs::path& file, const fs::path& evaluation_fi
         complex_.insert(name);
       }
     // Tied weights are one tensor.
-    for (auto item = weights_.items.begin(); item != weights_.items.end(); ++item)
-      for (auto earlier = weights_.items.begin(); earlier != item; ++earlier)
-        if (is_same_view(earlier->value, item->value)) item->value = earlier->value;
+    std::map<decltype(view_of({})), torch::Tensor> views;
+    for (auto& item : weights_.items)
+      if (item.value.numel() > 0) item.value = views.emplace(view_of(item.value), item.value).first->second;
     check_own_memory(weights_);
     add_to_module(programs.front().program);
   });
@@ -268,10 +287,12 @@ ExportedModel::ExportedModel(const fs::path& file, const fs::path& evaluation_fi
       part.example_inputs = read.archive->example_inputs(read.program.name);
       part.constants = read.archive->constants(read.program.name, device);
       check_no_pickle(part.constants);
+      std::set<std::string> buffers;
+      for (const auto& input : read.program.inputs)
+        if (input.kind == ExportedInput::Kind::buffer) buffers.insert(input.target);
       for (auto& constant : part.constants.items)
-        for (const auto& input : read.program.inputs)
-          if (input.kind == ExportedInput::Kind::buffer && input.target == constant.name)
-            constant.value = shared.emplace(constant.name, constant.value).first->second;
+        if (buffers.contains(constant.name))
+          constant.value = shared.emplace(constant.name, constant.value).first->second;
       part.bound = bind(std::move(read.program), device, weights_, part.constants);
     });
 }

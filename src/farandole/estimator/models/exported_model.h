@@ -50,6 +50,7 @@ class ExportedModel final : public ModelProgram {
   std::vector<torch::Tensor> run(const std::vector<torch::Tensor>& inputs) override;
   void try_training(const std::vector<torch::Tensor>& inputs) override;
   void write(const std::string& file) override;
+  std::vector<std::string> output_names() const override { return active().bound->program().output_names; }
 
   ExportedTensors weights_;        // Of both programs.
   std::set<std::string> complex_;  // Those that are kept as pairs of real numbers.

@@ -79,11 +79,28 @@ std::vector<torch::Tensor> ModelProgram::forward(const std::vector<torch::Tensor
         fmt::format("{} does not accept features of shape {}: {}; choose other --features or --input-shapes",
                     file_, shapes_of(inputs), text));
   }
-  if (tensors.size() != outputs)
-    throw UserError(
-        fmt::format("{} returns {} tensor{} for {} label{}; name a column with --label for each of them",
-                    file_, tensors.size(), tensors.size() == 1 ? "" : "s", outputs, outputs == 1 ? "" : "s"));
+  if (tensors.size() != outputs) throw UserError(wrong_outputs(tensors, outputs));
   return tensors;
+}
+
+std::string ModelProgram::wrong_outputs(const std::vector<torch::Tensor>& tensors, std::size_t labels) const {
+  const auto names = output_names();
+  const bool is_named = names.size() == tensors.size() && tensors.size() > 1;
+  auto text = fmt::format(
+      "{} returns {} tensor{}{} for {} label{}; ", file_, tensors.size(), tensors.size() == 1 ? "" : "s",
+      is_named ? fmt::format(" ({})", fmt::join(names, ", ")) : "", labels, labels == 1 ? "" : "s");
+  for (std::size_t i = 0; i < tensors.size(); ++i)
+    if (tensors[i].dim() == 0)
+      return text +
+             fmt::format(
+                 "{} is a single number, so the model computes its loss itself; leave the labels out of "
+                 "its inputs, and export one that returns only what --loss compares with the label",
+                 is_named ? names[i] : "one of them");
+  text += "name a column with --label for each of them";
+  if (tensors.size() < labels) return text;
+  return text +
+         ", or export a model that returns only what --loss compares with the label (--label y,y --loss-weights 1,0 "
+         "trains the first of two outputs)";
 }
 
 std::string ModelProgram::why_not_trained_on(const std::vector<torch::Tensor>& inputs) {

@@ -46,6 +46,10 @@ class ModelProgram {
   // Runs a forward pass in training, whose effects on the model do not last.
   virtual void try_training(const std::vector<torch::Tensor>& inputs) = 0;
   virtual void write(const std::string& file) = 0;
+  // Of what run() returns. Empty if they are unknown.
+  virtual std::vector<std::string> output_names() const { return {}; }
+
+  std::string wrong_outputs(const std::vector<torch::Tensor>& tensors, std::size_t labels) const;
 
   std::string file_;
   std::shared_ptr<torch::nn::Module> view_;

@@ -64,7 +64,10 @@ std::string text_of_program(const ExportedProgram& program) {
   std::vector<std::string> inputs, outputs;
   for (const auto* const input : program.user_inputs())
     inputs.push_back(fmt::format("{} {}", input->name, describe(*input->meta)));
-  for (const auto& output : program.outputs) outputs.push_back(describe(output));
+  for (std::size_t i = 0; i < program.outputs.size(); ++i) {
+    const auto name = i < program.output_names.size() ? program.output_names[i] : "";
+    outputs.push_back((name.empty() ? "" : name + " ") + describe(program.outputs[i]));
+  }
   Counts counts;
   count_operators(program.graph, counts);
   ExportedContext context{at::kCPU, {}};
