@@ -491,6 +491,26 @@ TEST(Diagnosis, SaysWhyTheLauncherRefused) {
               Says(Cause::refused, "the run was refused with exit code 64: SLURM_JOB_ID names Slurm"));
 }
 
+// A refusal is one that comes before the first step.
+TEST(Diagnosis, ShowsHowCallsDiffered) {
+  auto run = run_of(2);
+  end(run.ranks[1], 64);
+  run.ranks[1].log = read_last_words(
+      "Traceback (most recent call last):\n  File \"train.py\", line 38, in main\n"
+      "farandole._core.Error: the ranks make different calls:\n  size       rank 0       136714 elements\n"
+      "  size       rank 1       3 elements\n");
+  EXPECT_THAT(diagnose(run),
+              Says(Cause::refused, "refused with exit code 64: the ranks make different calls: size"));
+  record(run.ranks[1], 3, Category::backward, noon);
+  const auto found = diagnose(run);
+  EXPECT_THAT(found,
+              Says(Cause::failed,
+                   "rank 1 on node2 ended with exit code 64 (the ranks make different calls: size rank 0 "
+                   "136714 elements, size rank 1 3 elements) in step 12, in backward, at"));
+  EXPECT_THAT(found.next, Contains(HasSubstr("correct what the message names")));
+  EXPECT_THAT(diagnosis_text(run, found), HasSubstr("0     node1  with the job"));
+}
+
 TEST(Diagnosis, SendsToTheAnalyzerOnlyWhereItCanRead) {
   auto run = run_of(1);
   end(run.ranks[0], 0);

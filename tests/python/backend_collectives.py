@@ -299,6 +299,16 @@ def only_ours(both, group):
     wide = of_all(short.to(torch.int32)).sum(0).to(torch.int16)
     dist.all_reduce(short, group=ours)
     assert torch.equal(short, wide)
+    for dtype in INTEGERS + [torch.int16]:  # numbers between integers become the next one towards 0, as NCCL has it
+        whole = both.tensor((2 * size,), dtype, both.layout()).detach()
+        expected = (of_all(whole.long()).sum(0) / size).trunc().to(dtype)
+        reduced, part = whole.clone(), torch.zeros(2, dtype=dtype)
+        dist.reduce(reduced, root, dist.ReduceOp.AVG, group=ours)
+        assert torch.equal(reduced, expected if dist.get_rank() == root else whole), dtype
+        dist.reduce_scatter_tensor(part, whole.contiguous(), dist.ReduceOp.AVG, group=ours)
+        assert torch.equal(part, expected.chunk(size)[rank]), dtype
+        call(both, dist.all_reduce, whole, dist.ReduceOp.AVG, group=ours)
+        assert torch.equal(whole, expected), dtype
     bits = both.tensor((4 * size,), torch.int32)
     expected = of_all(bits)
     part = torch.zeros(4, dtype=torch.int32)
@@ -325,8 +335,8 @@ def only_ours(both, group):
 def refused(both, group):
     ours, part = both.groups["farandole"], torch.zeros(2 * both.size)
     for expected, wrong in (
-            ("AVG of torch.int64 does not exist", lambda: dist.all_reduce(torch.ones(2, dtype=torch.int64),
-                                                                          dist.ReduceOp.AVG, group=ours)),
+            ("AVG of torch.bool does not exist", lambda: dist.all_reduce(torch.ones(2, dtype=torch.bool),
+                                                                         dist.ReduceOp.AVG, group=ours)),
             ("must have", lambda: dist.all_gather_into_tensor(torch.zeros(1), torch.zeros(5), group=ours)),
             ("split sizes are", lambda: dist.all_to_all_single(part, part.clone(), [9] * both.size, None, group=ours))):
         try:

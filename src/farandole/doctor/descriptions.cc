@@ -294,7 +294,7 @@ std::string time_of(std::int64_t realtime_ns) {
   return text.data();
 }
 
-std::string describe_end(const RankEvidence& rank) {
+std::string describe_end(const RankEvidence& rank, bool with_job) {
   if (rank.end) {
     const auto how = rank.end->signal != 0 ? describe_signal(rank.end->signal)
                                            : fmt::format("exit code {}", rank.end->exit_code);
@@ -304,7 +304,7 @@ std::string describe_end(const RankEvidence& rank) {
   if (rank.log.signal) return "killed: " + describe_signal(*rank.log.signal);
   if (rank.log.exit_code) return fmt::format("exit code {}", *rank.log.exit_code);
   if (rank.is_stopped()) return "is stopped";
-  return rank.alive ? "runs" : "unknown";
+  return rank.alive ? "runs" : with_job ? "with the job" : "unknown";
 }
 
 std::string describe_doing(const RankEvidence& rank) {

@@ -23,7 +23,8 @@ std::string describe_wait(const RunEvidence& run, const StalledCall& call, std::
                           Tense tense);
 
 // How a rank ended: "exit code 3", "killed: signal 9 (Killed)", "stopped: signal 15 (Terminated)".
-std::string describe_end(const RankEvidence& rank);
+// `with_job`: if nothing tells its end, it was that of the job, which another rank has ended.
+std::string describe_end(const RankEvidence& rank, bool with_job);
 // The last activity: "in backward", "in allreduce #17 'bucket 2'", "in or after data"; "" if unknown.
 std::string describe_doing(const RankEvidence& rank);
 std::string describe_place(const RankEvidence& rank);  // " in step 412, in backward"; "" if unknown.

@@ -212,10 +212,16 @@ Json time_or_null(std::int64_t time_ns) {
   return time_ns == 0 ? Json() : Json(time_of(time_ns));
 }
 
-Json rank_json(const RankEvidence& rank, const Diagnosis& diagnosis) {
+// Whether the job has ended because another rank, whose end is known, has failed.
+bool ended_with_job(const RunEvidence& run, const Diagnosis& diagnosis) {
+  return run.job && run.job->end_ns != 0 && diagnosis.rank &&
+         run.ranks.at(static_cast<std::size_t>(*diagnosis.rank)).end;
+}
+
+Json rank_json(const RankEvidence& rank, const Diagnosis& diagnosis, bool with_job) {
   Json json = {{"rank", rank.rank},
                {"host", text_or_null(rank.host)},
-               {"end", describe_end(rank)},
+               {"end", describe_end(rank, with_job)},
                {"exit_code", Json()},
                {"signal", Json()},
                {"asked_to_stop", Json()},
@@ -256,7 +262,7 @@ std::string diagnosis_text(const RunEvidence& run, const Diagnosis& diagnosis) {
     TextTable table({"rank", "host", "ended", "at", "step", "was"}, 6);
     for (const auto* rank : shown)
       table.add({std::to_string(rank->rank), shortened(rank->host.empty() ? "?" : rank->host, 16),
-                 describe_end(*rank),
+                 describe_end(*rank, ended_with_job(run, diagnosis)),
                  rank->end && rank->end->time_ns != 0 ? time_of(rank->end->time_ns).substr(11, 8) : "",
                  rank->recorder && rank->recorder->step >= 0 ? std::to_string(rank->recorder->step) : "",
                  shortened(describe_last_moment(*rank, diagnosis), 44)});
@@ -296,7 +302,8 @@ std::string diagnosis_json(const RunEvidence& run, const Diagnosis& diagnosis) {
     json["exit_code"] = run.job->exit_code;
   else if (run.facts.exit_code)
     json["exit_code"] = *run.facts.exit_code;
-  for (const auto& rank : run.ranks) json["ranks"].push_back(rank_json(rank, diagnosis));
+  for (const auto& rank : run.ranks)
+    json["ranks"].push_back(rank_json(rank, diagnosis, ended_with_job(run, diagnosis)));
   return json_text(json, 2) + "\n";
 }
 

@@ -6,6 +6,7 @@
 #include <map>
 #include <sstream>
 
+#include "farandole/base/error.h"
 #include "farandole/base/run/earlier_starts.h"
 #include "farandole/base/run/remedies.h"
 #include "farandole/base/text/phrases.h"
@@ -219,11 +220,16 @@ void about_kill(const std::string& host, const std::string& job, std::vector<std
         fmt::format("check Slurm's record: sacct -j {} -o JobID,State,ExitCode,MaxRSS,NodeList", job));
 }
 
+constexpr const char* mistake =
+    "correct what the message names and start the run again; requeueing alone does not help";
+
 void about_failure(const RunEvidence& run, const Diagnosis& diagnosis, std::vector<std::string>& next) {
   if (!diagnosis.rank) return;
   const auto& rank = run.ranks.at(static_cast<std::size_t>(*diagnosis.rank));
   if (rank.log.memory_short) about_memory(run, next);
   next.push_back(look_at_log(run, *diagnosis.rank));
+  if (rank.end && rank.end->signal == 0 && rank.end->exit_code == static_cast<int>(ExitCode::user_error))
+    next.emplace_back(mistake);
 }
 
 // Checkpoints are those of all starts.
@@ -306,8 +312,7 @@ std::vector<std::string> advise(const RunEvidence& run, const Diagnosis& diagnos
       about_failure(run, diagnosis, next);
       break;
     case Cause::refused:
-      next.emplace_back(
-          "correct what the message names and start the run again; requeueing alone does not help");
+      next.emplace_back(mistake);
       return next;
     case Cause::corrupt_input:
       next.emplace_back("replace the file that the message names; requeueing alone does not help");

@@ -6,6 +6,7 @@
 #include <exception>
 #include <fmt/format.h>
 #include <span>
+#include <sstream>
 
 #include "farandole/base/error.h"
 #include "farandole/base/files/file_bytes.h"
@@ -55,7 +56,7 @@ class LogReader {
     line = without_time(line);
     if (line.empty()) return;
     if (take_stall(line)) return;
-    take_complaint(line);
+    if (!take_table(line)) take_complaint(line);
     evidence_.last_lines.emplace_back(line.substr(0, 400));
     if (evidence_.last_lines.size() > lines_kept) evidence_.last_lines.erase(evidence_.last_lines.begin());
   }
@@ -112,6 +113,20 @@ class LogReader {
       evidence_.place = line.substr(before.size(), line.rfind("; its stack:") - before.size());
   }
 
+  // Returns true if the line is one of the table that the error's first line announces, as of calls that differ.
+  bool take_table(std::string_view line) {
+    constexpr int most = 9;
+    if (line.starts_with("  ") && evidence_.error.ends_with(':')) in_table_ = 1;
+    if (in_table_ == 0 || in_table_ > most || !line.starts_with("  ")) {
+      in_table_ = 0;
+      return false;
+    }
+    if (in_table_++ > 1) evidence_.error += ',';
+    std::istringstream words{std::string(line)};
+    for (std::string word; words >> word;) evidence_.error += " " + word;
+    return true;
+  }
+
   void take_complaint(std::string_view line) {
     evidence_.disk_full |= contains(line, "No space left on device") || contains(line, "Disk quota exceeded");
     evidence_.memory_short |= contains(line, "bad_alloc") || contains(line, "Cannot allocate memory") ||
@@ -132,12 +147,14 @@ class LogReader {
     } else if (!evidence_.uncaught_exception &&
                (line.starts_with("farandole") || contains(line, "rror: ") || contains(line, "xception") ||
                 (line.ends_with("Error") && !contains(line, " ")))) {  // "MemoryError" of Python
-      evidence_.error = line;
+      constexpr std::string_view of_python = "farandole._core.Error: ";
+      evidence_.error = line.substr(line.starts_with(of_python) ? of_python.size() : 0);
     }
   }
 
   LogEvidence evidence_;
   bool in_stall_ = false, in_report_ = false;
+  int in_table_ = 0;  // The number of the next line; 0: there is no table.
 };
 
 LogEvidence read_lines(std::string_view text) {

@@ -123,6 +123,9 @@ bool ended_before_others(const RunEvidence& run, const RankRecord& end) {
 RootCause classify(const RunEvidence& run, const RankRecord& end) {
   RootCause root_cause{cause_of_code(end.exit_code), end.rank, end, ""};
   const auto& log = evidence_of(run, end.rank).log;
+  const auto& recorder = evidence_of(run, end.rank).recorder;
+  // A step had begun, so the run was not refused.
+  if (root_cause.cause == Cause::refused && recorder && recorder->step >= 0) root_cause.cause = Cause::failed;
   if (end.signal == SIGKILL) {
     auto by_slurm = ended_by_slurm(run);
     if (by_slurm && by_slurm->cause == Cause::cancelled && ended_before_others(run, end)) by_slurm.reset();

@@ -121,12 +121,6 @@ CUptiResult cuptiActivityGetNumDroppedRecords(CUcontext, std::uint32_t, std::siz
   return CUPTI_SUCCESS;
 }
 
-CUptiResult cuptiGetResultString(CUptiResult result, const char** text) {
-  *text = result == CUPTI_ERROR_INSUFFICIENT_PRIVILEGES ? "CUPTI_ERROR_INSUFFICIENT_PRIVILEGES"
-                                                        : "an injected error";
-  return CUPTI_SUCCESS;
-}
-
 // A kernel is launched now and runs for 100 ns.
 void cupti_double_kernel(const char* name) {
   const std::lock_guard lock(mutex);

@@ -29,6 +29,11 @@ int nvmlShutdown() {
   return 0;
 }
 
+int nvmlDeviceGetCount_v2(unsigned* count) {
+  *count = std::getenv("NVML_DOUBLE_EMPTY") != nullptr ? 0 : 2;
+  return 0;
+}
+
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, const Device** device) {
   return find(device, [&](const Device& each) { return &each == devices + index; });
 }

@@ -37,6 +37,15 @@ TEST_F(GpuCountersOfDouble, LeaveOutWhatTheDeviceDoesNotGive) {
   EXPECT_EQ(sample->celsius, 61);
 }
 
+TEST_F(GpuCountersOfDouble, SayWhetherThereIsADevice) {
+  EXPECT_TRUE(GpuCounters::any_device());
+  ::setenv("NVML_DOUBLE_EMPTY", "1", 1);
+  EXPECT_FALSE(GpuCounters::any_device());
+  ::unsetenv("NVML_DOUBLE_EMPTY");
+  ::setenv("NVML_DOUBLE_FAIL", "1", 1);
+  EXPECT_FALSE(GpuCounters::any_device());
+}
+
 TEST_F(GpuCountersOfDouble, AreMissingWithoutTheDeviceOrTheDriver) {
   for (const char* const name : {"", "2", "GPU-cccc", "0000:00:00.0", "nonsense"})
     EXPECT_EQ(GpuCounters::open(name), nullptr) << name;

@@ -12,7 +12,8 @@ from torch.distributed import ReduceOp, distributed_c10d as c10d
 from farandole._core import Error, check, core
 from farandole._group import TELLS_ASYNC, BaseGroup
 from farandole._tensors import (PLANS, address, bitwise, byte_size, check_size, contiguous_copy, factor_of, flat_copy,
-                                flat_memory, plan_for, sizes, take_apart, writable_copy, writable_memory)
+                                flat_memory, is_whole_average, plan_for, sizes, take_apart, writable_copy,
+                                writable_memory)
 from farandole._work import DONE, Work, together
 
 _SUM = ReduceOp(ReduceOp.SUM)
@@ -58,8 +59,20 @@ class Group(BaseGroup):
             tensor.detach().mul_(factor)
         memory, finish = writable_copy(tensor)
         plan = plan_for(tensor.dtype, opts.reduceOp if factor is None else _SUM)
+        finish = self._averaged(memory, opts, finish)
         return self._run(opts, core.allreduce, b"allreduce", memory.data_ptr(), memory.numel(), *plan,
                          result=[tensor], keep=memory, finish=finish)
+
+    def _averaged(self, memory, opts, finish):
+        """As NCCL does, an average of integers divides their sum, and numbers between them become the next one towards 0."""
+        if not is_whole_average(memory.dtype, opts.reduceOp):
+            return finish
+
+        def divide():
+            memory.copy_(memory.long().div_(self._size, rounding_mode="trunc"))
+            if finish:
+                finish()
+        return divide
 
     def _gathered(self, tensor, opts, finish):
         """Calls finish(list of all ranks' tensors)."""
@@ -128,6 +141,8 @@ class Group(BaseGroup):
         memory, finish = (tensor.detach() * factor, None) if factor is not None else writable_copy(tensor)
         if factor is not None and is_root:
             finish = lambda: tensor.copy_(memory)  # noqa: E731
+        if is_root:
+            finish = self._averaged(memory, opts, finish)
         plan = plan_for(tensor.dtype, opts.reduceOp if factor is None else _SUM)
         return self._run(opts, core.reduce, b"reduce", memory.data_ptr(), memory.numel(), *plan, opts.rootRank,
                          result=tensors, keep=memory, finish=finish)
@@ -183,6 +198,13 @@ class Group(BaseGroup):
         return self._run(opts, core.gather, b"gather", source.data_ptr(), address(memory), byte_size(source),
                          opts.rootRank, result=outputs[0] if outputs else [], keep=(source, memory), finish=finish)
 
+    def gather_single(self, output, input, opts=None):
+        opts = opts or c10d.GatherOptions()
+        if input.is_cuda:
+            return self._on_gpu("gather_single", input, output, input, opts)
+        parts = [list(output.view(self._size, -1).unbind())] if opts.rootRank == self._rank else []
+        return self.gather(parts, [input], opts)
+
     def scatter(self, outputs, inputs, opts=None, timeout=None):
         if not isinstance(outputs, list):
             outputs, inputs, opts = [outputs], [inputs] if inputs else [], _rooted(c10d.ScatterOptions(), opts)
@@ -229,6 +251,7 @@ class Group(BaseGroup):
         if factor is not None:
             source, op = source.detach() * factor, _SUM
         memory, finish = writable_memory(output)
+        finish = self._averaged(memory, opts, finish)
         return self._run(opts, core.reduce_scatter, b"reduce_scatter", source.data_ptr(), memory.data_ptr(),
                          memory.numel(), counts and sizes(counts), *plan_for(output.dtype, op),
                          result=[output], keep=(source, memory), finish=finish)
@@ -283,6 +306,11 @@ class Group(BaseGroup):
         if self._gpu is not None:  # it also waits for what runs on the GPU
             return self._gpu.barrier(opts)
         return self._run(opts, core.barrier, b"barrier", result=[])
+
+    # The names since PyTorch 2.15.
+    all_gather_single, all_gather_single_coalesced = _allgather_base, allgather_into_tensor_coalesced
+    reduce_scatter_single, reduce_scatter_single_coalesced = _reduce_scatter_base, reduce_scatter_tensor_coalesced
+    all_to_all_single, gather_into_tensor = alltoall_base, gather_single
 
     # --- Messages --------------------------------------------------------------------------------------------------
 

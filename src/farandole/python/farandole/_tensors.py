@@ -43,7 +43,14 @@ def factor_of(reduce_op):
     return reduce_op.__getstate__()[1] if reduce_op == ReduceOp.PREMUL_SUM else None
 
 
+def is_whole_average(dtype, reduce_op):
+    """Whether this averages integers, which the C library can only add."""
+    return reduce_op == ReduceOp.AVG and not (dtype.is_floating_point or dtype.is_complex or dtype == torch.bool)
+
+
 def plan_for(dtype, reduce_op):
+    if is_whole_average(dtype, reduce_op):
+        return _KINDS[dtype], SUM
     plan = PLANS[dtype][hash(reduce_op)] if dtype in PLANS else None
     if plan is None:
         name = str(reduce_op.op).rpartition(".")[2]

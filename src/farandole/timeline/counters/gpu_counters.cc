@@ -39,6 +39,7 @@ struct GpuCounters::Nvml {
   Device device = nullptr;
   int (*init)() = nullptr;
   int (*shutdown)() = nullptr;
+  int (*count)(unsigned*) = nullptr;
   int (*by_index)(unsigned, Device*) = nullptr;
   int (*by_bus)(const char*, Device*) = nullptr;
   int (*by_uuid)(const char*, Device*) = nullptr;
@@ -54,10 +55,12 @@ struct GpuCounters::Nvml {
     if (started) shutdown();
   }
 
-  bool load() {
+  // Whether the driver answers.
+  bool start() {
     SharedLibrary library("FARANDOLE_NVML_LIBRARY", "libnvidia-ml.so.1");
     library.find(init, "nvmlInit_v2");
     library.find(shutdown, "nvmlShutdown");
+    library.find(count, "nvmlDeviceGetCount_v2");
     library.find(by_index, "nvmlDeviceGetHandleByIndex_v2");
     library.find(by_bus, "nvmlDeviceGetHandleByPciBusId_v2");
     library.find(by_uuid, "nvmlDeviceGetHandleByUUID");
@@ -65,7 +68,9 @@ struct GpuCounters::Nvml {
     library.find(memory, "nvmlDeviceGetMemoryInfo");
     library.find(power, "nvmlDeviceGetPowerUsage");
     library.find(temperature, "nvmlDeviceGetTemperature");
-    return library.why_not().empty();
+    if (!library.why_not().empty()) return false;
+    started = init() == 0;
+    return started;
   }
 
   bool select(const std::string& name) {
@@ -81,10 +86,14 @@ GpuCounters::~GpuCounters() = default;
 
 std::unique_ptr<GpuCounters> GpuCounters::open(const std::string& device) {
   auto nvml = std::make_unique<Nvml>();
-  if (device.empty() || !nvml->load()) return nullptr;
-  nvml->started = nvml->init() == 0;
-  if (!nvml->started || !nvml->select(device)) return nullptr;
+  if (device.empty() || !nvml->start() || !nvml->select(device)) return nullptr;
   return std::unique_ptr<GpuCounters>(new GpuCounters(std::move(nvml)));
+}
+
+bool GpuCounters::any_device() {
+  Nvml nvml;
+  unsigned devices = 0;
+  return nvml.start() && nvml.count(&devices) == 0 && devices > 0;
 }
 
 std::optional<GpuCounters::Sample> GpuCounters::sample() const {

@@ -21,6 +21,8 @@ class GpuCounters {
   // or NVML's index ("0"; it is not CUDA's index, which CUDA_VISIBLE_DEVICES changes). Returns nullptr if
   // there is no driver or no such device.
   static std::unique_ptr<GpuCounters> open(const std::string& device);
+  // Whether the driver answers and has a device that this process may use.
+  static bool any_device();
   ~GpuCounters();
   GpuCounters(const GpuCounters&) = delete;
   GpuCounters& operator=(const GpuCounters&) = delete;

@@ -1,4 +1,4 @@
-// GPU activity with the test double of CUPTI (gpu/double/cupti.cc).
+// GPU activity with the test doubles of CUPTI (gpu/double/cupti.cc) and of the driver (gpu/double/nvml.cc).
 #include "farandole/timeline/gpu/gpu_activity.h"
 
 #include <chrono>
@@ -22,6 +22,7 @@ class GpuActivityOfDouble : public testing::Test {
  protected:
   GpuActivityOfDouble() {
     ::setenv("FARANDOLE_CUPTI_LIBRARY", FARANDOLE_CUPTI_DOUBLE, 1);
+    ::setenv("FARANDOLE_NVML_LIBRARY", FARANDOLE_NVML_DOUBLE, 1);
     void* const library = ::dlopen(FARANDOLE_CUPTI_DOUBLE, RTLD_NOW);
     kernel = reinterpret_cast<void (*)(const char*)>(::dlsym(library, "cupti_double_kernel"));
     endless_kernel = reinterpret_cast<void (*)(const char*)>(::dlsym(library, "cupti_double_endless_kernel"));
@@ -32,6 +33,8 @@ class GpuActivityOfDouble : public testing::Test {
   }
   ~GpuActivityOfDouble() override {
     ::unsetenv("FARANDOLE_CUPTI_LIBRARY");
+    ::unsetenv("FARANDOLE_NVML_LIBRARY");
+    ::unsetenv("NVML_DOUBLE_FAIL");
     ::unsetenv("CUPTI_DOUBLE_FAIL");
   }
 
@@ -181,6 +184,11 @@ TEST_F(GpuActivityOfDouble, SaysWhyItCannotRecord) {
     EXPECT_THAT(why_not, HasSubstr("CUPTI says ")) << call;
     EXPECT_EQ(enabled(), 0) << call;
   }
+  ::unsetenv("CUPTI_DOUBLE_FAIL");
+  ::setenv("NVML_DOUBLE_FAIL", "1", 1);
+  EXPECT_EQ(start(), nullptr);
+  EXPECT_THAT(why_not, HasSubstr("no NVIDIA driver answers"));
+  ::unsetenv("NVML_DOUBLE_FAIL");
   ::setenv("FARANDOLE_CUPTI_LIBRARY", "libm.so.6", 1);
   EXPECT_EQ(start(), nullptr);
   EXPECT_THAT(why_not, HasSubstr("libm.so.6 has no cuptiActivityRegisterCallbacks"));

@@ -9,6 +9,7 @@
 #include "farandole/base/clock.h"
 #include "farandole/base/log.h"
 #include "farandole/base/process/shared_library.h"
+#include "farandole/timeline/counters/gpu_counters.h"
 #include "farandole/timeline/gpu/cupti/activity_buffers.h"
 #include "farandole/timeline/gpu/cupti/activity_reader.h"
 #include "farandole/timeline/gpu/gpu_activity.h"
@@ -26,15 +27,16 @@ struct CuptiLibrary {
   decltype(&cuptiActivityFlushAll) flush_all = nullptr;
   decltype(&cuptiActivityGetNextRecord) next_record = nullptr;
   decltype(&cuptiActivityGetNumDroppedRecords) dropped = nullptr;
-  decltype(&cuptiGetResultString) result_string = nullptr;
 
   // Loads the library of the major version for which this was compiled. It stays loaded until the process
-  // ends. Returns why it cannot be loaded, or "".
+  // ends. Returns why it cannot be loaded, or "". Without a driver and a device it is not asked: CUPTI 13.2
+  // then crashes, in its first call or in cuptiGetResultString().
   std::string load();
-  std::string describe(CUptiResult result) const;
 };
 
 std::string CuptiLibrary::load() {
+  if (!GpuCounters::any_device())
+    return "no NVIDIA driver answers (NVML, libnvidia-ml.so.1), or it has no device here";
   // libcupti.so.13 is CUPTI's own name for its version 130001. LibTorch may already have loaded it.
   SharedLibrary library("FARANDOLE_CUPTI_LIBRARY",
                         "libcupti.so." + std::to_string(CUPTI_API_VERSION / 10000));
@@ -47,15 +49,11 @@ std::string CuptiLibrary::load() {
   library.find(flush_all, "cuptiActivityFlushAll");
   library.find(next_record, "cuptiActivityGetNextRecord");
   library.find(dropped, "cuptiActivityGetNumDroppedRecords");
-  library.find(result_string, "cuptiGetResultString");
   return library.why_not();
 }
 
-std::string CuptiLibrary::describe(CUptiResult result) const {
-  const char* text = nullptr;
-  if (result_string(result, &text) != CUPTI_SUCCESS || text == nullptr)
-    return "error " + std::to_string(result);
-  return text;
+std::string describe(CUptiResult result) {
+  return "error " + std::to_string(result) + " of cupti_result.h";
 }
 
 constexpr std::array kinds = {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_MEMCPY,
@@ -93,7 +91,7 @@ class CuptiActivity final : public GpuActivity {
       active() = nullptr;
     else
       timeline_.tell_phases(&history_);
-    return result == CUPTI_SUCCESS ? "" : "CUPTI says " + cupti_.describe(result);
+    return result == CUPTI_SUCCESS ? "" : "CUPTI says " + describe(result);
   }
 
   void mark_step(std::int64_t step) override {
@@ -118,7 +116,7 @@ class CuptiActivity final : public GpuActivity {
 
   void give_all(std::uint32_t flag) {
     if (const auto result = cupti_.flush_all(flag); result != CUPTI_SUCCESS)
-      log_warning("GPU activity is incomplete: CUPTI says {}", cupti_.describe(result));
+      log_warning("GPU activity is incomplete: CUPTI says {}", describe(result));
   }
 
   // CUPTI's callbacks carry no user pointer, and CUPTI serves only one client per process.
