@@ -121,6 +121,12 @@ int fdl_watch_python(int signal, int file);
  * the order of the calls. Collective over the ranks in the list. */
 int fdl_group(const int* ranks, int count, void** group);
 void fdl_group_free(void* group);
+/* From now on, ranks of the group may call fdl_join() at any time. Each collective first asks the others whether
+ * they have, which takes a small allreduce. Collective, before the first other call of the group. */
+int fdl_group_may_join(void* group);
+/* This rank has no more calls. It takes part in those of the others with values that do not change a result, and
+ * averages count it as zeros. Returns when all ranks are here; *calls is the number of those calls. */
+int fdl_join(void* group, int64_t* calls);
 int fdl_group_rank(void* group);
 int fdl_group_size(void* group);
 
@@ -181,6 +187,9 @@ int fdl_reducer_present(void* reducer, int tensor); /* 1 if any rank had the gra
 /* Between steps: buckets in the order in which gradients were ready in the first step. If *changed, all memory is
  * new, and what it contained is lost. Collective. */
 int fdl_reducer_replan(void* reducer, int* changed);
+/* This rank has no more steps. It takes part in those of the others without gradients. Returns when all ranks are
+ * here; *steps is the number of those steps. */
+int fdl_reducer_join(void* reducer, int64_t* steps);
 
 #ifdef __cplusplus
 }

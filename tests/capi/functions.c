@@ -111,6 +111,22 @@ static void refuse_mistakes(void* group) {
   EXPECT(fdl_log(0, 0, "no JSON") == 64 && fdl_log(0, 0, "{\"a\": \"text\"}") == 64 && fdl_run_facts("[]") == 64);
 }
 
+// Rank 0 has no calls, and counts as zero in those of the others.
+static void join(void) {
+  void* group = NULL;
+  int64_t calls = -1;
+  double ones[2] = {1, 1};
+  EXPECT(fdl_group(NULL, 0, &group) == 0 && fdl_join(group, &calls) == 64 && fdl_group_may_join(group) == 0);
+  for (int call = 0; fdl_rank() > 0 && call < 3; ++call) {
+    EXPECT(fdl_allreduce(group, "ones", ones, 2, FDL_FLOAT64, FDL_AVERAGE, NULL) == 0);
+    EXPECT(ones[1] * fdl_size() > fdl_size() - 1.001 && ones[1] * fdl_size() < fdl_size() - 0.999);
+    ones[0] = ones[1] = 1;
+  }
+  EXPECT(fdl_join(group, &calls) == 0 && calls == (fdl_rank() == 0 ? 3 : 0));
+  EXPECT(fdl_allreduce(group, "ones", ones, 2, FDL_FLOAT64, FDL_SUM, NULL) == 0 && ones[1] == fdl_size());
+  fdl_group_free(group);
+}
+
 static void record(void) {
   const int name = fdl_intern("work"), other = fdl_intern("count");
   EXPECT(fdl_intern("work") == name && other != name && fdl_recording() == 1);
@@ -168,6 +184,7 @@ int main(void) {
     send_around(others);
   }
   gather_and_scatter(all);
+  join();
   send_around(all);
   refuse_mistakes(all);
   record();

@@ -4,8 +4,8 @@ farandole_script_test(python.backend python/backend.sh 60)
 farandole_script_test(python.exits python/exits.sh 30)
 farandole_script_test(python.faults python/faults.sh 60)
 farandole_script_test(python.runner python/runner.sh 60)
-farandole_script_test(python.hvd_ops python/hvd_ops.sh 60)
-farandole_script_test(python.hvd_optimizer python/hvd_optimizer.sh 90)
+farandole_script_test(python.hvd_ops python/hvd/hvd_ops.sh 60)
+farandole_script_test(python.hvd_optimizer python/hvd/hvd_optimizer.sh 90)
 farandole_script_test(python.estimator python/estimator/estimator.sh 60)
 set_tests_properties(python.record python.backend python.exits python.faults python.runner python.hvd_ops python.hvd_optimizer
                      python.estimator

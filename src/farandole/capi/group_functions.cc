@@ -83,6 +83,30 @@ void fdl_group_free(void* group) {
   if (auto* const own = capi::running(); own != nullptr)
     std::erase_if(own->groups, [&](const auto& one) { return one.get() == group; });
 }
+int fdl_group_may_join(void* group) {
+  return attempt([&] {
+    auto& own = capi::of(group);
+    if (own.joinable != nullptr) return;
+    own.queue.run([&](Communicator& ranks) {
+      own.joinable = &static_cast<TracedCommunicator&>(ranks).wrap<JoinCommunicator>();
+    });
+  });
+}
+int fdl_join(void* group, int64_t* calls) {
+  return attempt([&] {
+    auto& own = capi::of(group);
+    if (own.joinable == nullptr)
+      throw UserError("fdl_join() needs fdl_group_may_join() before the first call");
+    own.queue.run([&](Communicator& ranks) {
+      auto& traced = static_cast<TracedCommunicator&>(ranks);
+      own.joinable->stop();
+      traced.set_patient(true);
+      for (*calls = 0; traced.barrier("join"), own.joinable->active() > 0;) ++*calls;
+      traced.set_patient(false);
+      own.joinable->go_on();
+    });
+  });
+}
 int fdl_group_rank(void* group) {
   return group == nullptr || capi::running() == nullptr ? -1 : capi::of(group).queue.communicator().rank;
 }

@@ -9,6 +9,7 @@
 #include "farandole/comm/communicator.h"
 #include "farandole/comm/queue/operation_queue.h"
 #include "farandole/comm/queue/point_to_point.h"
+#include "farandole/comm/wrap/join_communicator.h"
 
 namespace farandole::capi {
 
@@ -19,7 +20,8 @@ class GroupHandle {
       : queue(std::move(communicator), tickets, std::move(on_thread_start)),
         messages(std::move(of_messages)) {}
 
-  ScratchBuffer scratch;  // Of reduce(); outlives its last use in the queue.
+  ScratchBuffer scratch;                 // Of reduce(); outlives its last use in the queue.
+  JoinCommunicator* joinable = nullptr;  // Below the queue's communicator; used by its operations.
   OperationQueue queue;
   const std::unique_ptr<PointToPoint> messages;
 };

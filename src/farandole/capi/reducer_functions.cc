@@ -46,10 +46,12 @@ ReducerHandle::ReducerHandle(Job& job, std::unique_ptr<TracedCommunicator> ranks
 void ReducerHandle::use_planned_buckets() {
   explanation_.reset();
   reducer_.reset();
-  reducer_ = std::make_unique<HostReducer>(
-      *ranks_, planner_.plan(), options_.op, job_.timeline(),
-      HostReducerOptions{
-          .compressed = options_.compressed, .reduced_by = ReducedBy::thread, .finds_nonfinite = false});
+  reducer_ =
+      std::make_unique<HostReducer>(*ranks_, planner_.plan(), options_.op, job_.timeline(),
+                                    HostReducerOptions{.compressed = options_.compressed,
+                                                       .stop_requested = [this] { return has_steps_.load(); },
+                                                       .reduced_by = ReducedBy::thread,
+                                                       .finds_nonfinite = false});
   explanation_ = job_.calls().explain(
       ranks_->number(), [this](std::string_view collective) { return reducer_->explain(collective); });
 }
@@ -58,6 +60,14 @@ bool ReducerHandle::replan() {
   const bool changed = planner_.reconsider(reducer_->first_order());
   if (changed) use_planned_buckets();
   return changed;
+}
+
+std::int64_t ReducerHandle::join() {
+  has_steps_ = false;
+  std::int64_t steps = 0;
+  for (reducer_->finish(); reducer_->stopping(); reducer_->finish()) ++steps;
+  has_steps_ = true;
+  return steps;
 }
 
 namespace {
@@ -165,4 +175,8 @@ int fdl_reducer_present(void* reducer, int tensor) {
 
 int fdl_reducer_replan(void* reducer, int* changed) {
   return attempt([&] { *changed = capi::reducer_of(reducer).replan() ? 1 : 0; });
+}
+
+int fdl_reducer_join(void* reducer, int64_t* steps) {
+  return attempt([&] { *steps = capi::reducer_of(reducer).join(); });
 }

@@ -2,6 +2,8 @@
 // Thread safety: none; use from one thread at a time. Functions say where this is not so.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -34,6 +36,9 @@ class ReducerHandle {
   // Plans the buckets anew. Returns whether gradients have other places from now on.
   // Collective: every rank of the communicator must call this in the same order.
   bool replan();
+  // Takes part in the steps of the other ranks without gradients, until every rank does so.
+  // Returns their number.
+  std::int64_t join();
 
  private:
   void use_planned_buckets();
@@ -42,6 +47,7 @@ class ReducerHandle {
   const std::unique_ptr<TracedCommunicator> ranks_;
   const Options options_;
   BucketPlanner planner_;
+  std::atomic<bool> has_steps_{true};  // The flag for stops says whether any rank has.
   std::unique_ptr<HostReducer> reducer_;
   CollectiveRegistry::Explanation explanation_;  // uses the reducer, so it is destroyed first
 };

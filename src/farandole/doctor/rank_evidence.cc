@@ -113,7 +113,8 @@ class LogReader {
       evidence_.place = line.substr(before.size(), line.rfind("; its stack:") - before.size());
   }
 
-  // Returns true if the line is one of the table that the error's first line announces, as of calls that differ.
+  // Returns true if the line is one of the table that the error's first line announces, as of
+  // calls that differ.
   bool take_table(std::string_view line) {
     constexpr int most = 9;
     if (line.starts_with("  ") && evidence_.error.ends_with(':')) in_table_ = 1;

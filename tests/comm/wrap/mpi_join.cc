@@ -129,49 +129,79 @@ void check_all_to_all(Communicator& comm, int call, const std::vector<int>& acti
   ASSERT_TRUE(out == expected);
 }
 
+// Some calls of each rank, of random kinds and sizes. The same on all ranks, but for how many each makes.
+struct Calls {
+  Calls(std::mt19937& random, int ranks) {
+    for (int r = 0; r < ranks; ++r) by_rank.push_back(static_cast<int>(random() % 40));
+    longest = *std::max_element(by_rank.begin(), by_rank.end());
+    for (int i = 0; i < 2 * longest; ++i) picks.push_back(static_cast<unsigned>(random()));
+  }
+  int own(const Communicator& comm) const { return by_rank[static_cast<std::size_t>(comm.rank)]; }
+
+  std::vector<int> by_rank;
+  int longest = 0;
+  std::vector<unsigned> picks;
+};
+
+void make_own(const Calls& calls, Communicator& comm, bool over_all) {
+  for (int call = 0; call < calls.own(comm); ++call) {
+    const auto active = still_active(calls.by_rank, call);
+    const auto* const picks = calls.picks.data() + 2 * call;
+    const std::size_t count = picks[0] % (call % 4 == 0 ? 70'000 : 60);
+    switch (picks[1] % 6) {
+      case 0:
+        check_allreduce(comm, call, active, count, over_all);
+        break;
+      case 1:
+        check_all_gather(comm, call, active, count);
+        break;
+      case 2:
+        check_broadcast(comm, call, active, count);
+        break;
+      case 3:
+        if (!over_all) check_reduce_scatter(comm, call, active, count);
+        break;
+      case 4:
+        check_all_to_all(comm, call, active, count);
+        break;
+      default:
+        comm.barrier();
+    }
+    ASSERT_FALSE(testing::Test::HasFatalFailure());
+  }
+}
+
 TEST(Join, CoversEveryCollectiveUntilAllHaveStopped) {
   Joined joined;
   auto& comm = joined.comm;
   std::mt19937 random(seed(5));  // equal on all ranks
   for (int round = 0; round < 12; ++round) {
     const bool over_all = round % 3 == 2;
-    std::vector<int> calls_by_rank;
-    for (int r = 0; r < comm.size; ++r) calls_by_rank.push_back(static_cast<int>(random() % 40));
-    const int longest = *std::max_element(calls_by_rank.begin(), calls_by_rank.end());
-    std::vector<unsigned> picks;
-    for (int i = 0; i < 2 * longest; ++i) picks.push_back(static_cast<unsigned>(random()));
+    const Calls calls(random, comm.size);
     comm.join(over_all);
-    for (int call = 0; call < calls_by_rank[static_cast<std::size_t>(comm.rank)]; ++call) {
-      const auto active = still_active(calls_by_rank, call);
-      const std::size_t count = picks[static_cast<std::size_t>(2 * call)] % (call % 4 == 0 ? 70'000 : 60);
-      switch (picks[static_cast<std::size_t>(2 * call + 1)] % 6) {
-        case 0:
-          check_allreduce(comm, call, active, count, over_all);
-          break;
-        case 1:
-          check_all_gather(comm, call, active, count);
-          break;
-        case 2:
-          check_broadcast(comm, call, active, count);
-          break;
-        case 3:
-          if (!over_all) check_reduce_scatter(comm, call, active, count);
-          break;
-        case 4:
-          check_all_to_all(comm, call, active, count);
-          break;
-        default:
-          comm.barrier();
-      }
-      ASSERT_FALSE(testing::Test::HasFatalFailure());
-    }
-    const auto shadowed = comm.shadow();
-    EXPECT_LE(shadowed,
-              static_cast<std::size_t>(longest - calls_by_rank[static_cast<std::size_t>(comm.rank)]));
+    make_own(calls, comm, over_all);
+    EXPECT_LE(comm.shadow(), static_cast<std::size_t>(calls.longest - calls.own(comm)));
     EXPECT_FALSE(comm.joining());
     EXPECT_EQ(comm.active(), comm.size);
-    const std::vector<int> everyone = still_active(std::vector<int>(calls_by_rank.size(), 1), 0);
-    check_allreduce(comm, round, everyone, 10, false);  // as before
+    check_allreduce(comm, round, still_active(std::vector<int>(calls.by_rank.size(), 1), 0), 10,
+                    false);  // as before
+  }
+}
+
+TEST(Join, NeedsNoNoticeIfItAsks) {
+  Timeline timeline;
+  TracedCommunicator comm(world->new_communicator(Waiting::yielding), timeline, 0);
+  auto& join = comm.wrap<JoinCommunicator>();
+  std::mt19937 random(seed(6));
+  for (int round = 0; round < 6; ++round) {
+    const Calls calls(random, comm.size);
+    make_own(calls, comm, true);
+    join.stop();
+    int shadowed = 0;
+    for (; comm.barrier("join"), join.active() > 0;) ++shadowed;
+    join.go_on();
+    EXPECT_LE(shadowed, calls.longest - calls.own(comm));
+    check_allreduce(comm, round, still_active(std::vector<int>(calls.by_rank.size(), 1), 0), 10, true);
   }
 }
 

@@ -78,7 +78,25 @@ struct JoinCommunicator::Announcement {
 };
 
 JoinCommunicator::JoinCommunicator(std::unique_ptr<TracedCommunicator> inner)
-    : Communicator(inner->rank, inner->size), inner_(std::move(inner)), active_(size) {}
+    : Communicator(inner->rank, inner->size),
+      traced_(inner.get()),
+      inner_(std::move(inner)),
+      average_over_all_(false),
+      active_(size) {}
+
+JoinCommunicator::JoinCommunicator(std::unique_ptr<Communicator> inner)
+    : Communicator(inner->rank, inner->size),
+      traced_(nullptr),
+      inner_(std::move(inner)),
+      average_over_all_(true),
+      active_(size) {}
+
+bool JoinCommunicator::announces() {
+  if (joining_ || traced_ != nullptr) return joining_;
+  std::int32_t stopped = stopped_ ? 1 : 0;
+  inner_->allreduce("join", &stopped, 1, DType::int32, ReduceOp::max);
+  return stopped != 0;
+}
 
 // If a call fails, it fails on all ranks, so that no rank waits for the next announcement of the others.
 template <class Call>
@@ -113,9 +131,9 @@ bool JoinCommunicator::announce(std::optional<CallDescriptor> own) {
   const auto ranks = static_cast<std::size_t>(size);
   std::vector<Announcement> all(ranks);
   const std::vector<std::size_t> bytes(ranks, sizeof said);
-  inner_->set_patient(!own);
+  if (traced_ != nullptr) traced_->set_patient(!own);
   inner_->all_gather("join", &said, all.data(), bytes);
-  inner_->set_patient(false);
+  if (traced_ != nullptr) traced_->set_patient(false);
   announced_.clear();
   std::vector<int> who;
   for (int r = 0; r < size; ++r) {
@@ -161,7 +179,11 @@ void JoinCommunicator::correct(void* data, std::size_t count, DType dtype) const
 
 void JoinCommunicator::allreduce(std::string_view name, void* data, std::size_t count, DType dtype,
                                  ReduceOp op) {
-  if (!joining_) return inner_->allreduce(name, data, count, dtype, op);
+  if (!announces()) return inner_->allreduce(name, data, count, dtype, op);
+  if (stopped_) {
+    if (announce(std::nullopt)) take_part(announced_.front());
+    return;
+  }
   or_end([&] {
     announce(allreduce_call(name, count, dtype, op));
     inner_->allreduce(name, data, count, dtype, op);
@@ -171,7 +193,7 @@ void JoinCommunicator::allreduce(std::string_view name, void* data, std::size_t 
 
 void JoinCommunicator::all_gather(std::string_view name, const void* in, void* out,
                                   std::span<const std::size_t> bytes_by_rank) {
-  if (!joining_) return inner_->all_gather(name, in, out, bytes_by_rank);
+  if (!announces()) return inner_->all_gather(name, in, out, bytes_by_rank);
   or_end([&] {
     announce(all_gather_call(name, bytes_by_rank));
     share({bytes_by_rank.begin(), bytes_by_rank.end()});
@@ -180,7 +202,7 @@ void JoinCommunicator::all_gather(std::string_view name, const void* in, void* o
 }
 
 void JoinCommunicator::broadcast(std::string_view name, void* data, std::size_t bytes, int root) {
-  if (!joining_) return inner_->broadcast(name, data, bytes, root);
+  if (!announces()) return inner_->broadcast(name, data, bytes, root);
   or_end([&] {
     announce(broadcast_call(name, bytes, root));
     inner_->broadcast(name, data, bytes, root);
@@ -189,7 +211,7 @@ void JoinCommunicator::broadcast(std::string_view name, void* data, std::size_t 
 
 void JoinCommunicator::reduce_scatter(std::string_view name, const void* in, void* out,
                                       std::span<const std::size_t> count_by_rank, DType dtype, ReduceOp op) {
-  if (!joining_) return inner_->reduce_scatter(name, in, out, count_by_rank, dtype, op);
+  if (!announces()) return inner_->reduce_scatter(name, in, out, count_by_rank, dtype, op);
   or_end([&] {
     announce(reduce_scatter_call(name, count_by_rank, dtype, op));
     share({count_by_rank.begin(), count_by_rank.end()});
@@ -201,7 +223,7 @@ void JoinCommunicator::reduce_scatter(std::string_view name, const void* in, voi
 void JoinCommunicator::all_to_all(std::string_view name, const void* in,
                                   std::span<const std::size_t> send_bytes, void* out,
                                   std::span<const std::size_t> receive_bytes) {
-  if (!joining_) return inner_->all_to_all(name, in, send_bytes, out, receive_bytes);
+  if (!announces()) return inner_->all_to_all(name, in, send_bytes, out, receive_bytes);
   or_end([&] {
     announce(all_to_all_call(name));
     std::vector<Sizes> own;

@@ -23,6 +23,14 @@ class TracedCommunicator : public Communicator, private NonblockingAllreduce, pr
                      CollectiveRegistry* registry = nullptr);
 
   std::uint16_t number() const { return number_; }
+  // Puts a communicator of this type between this one and what it records. Call this before any collective.
+  template <class Wrapper>
+  Wrapper& wrap() {
+    auto wrapper = std::make_unique<Wrapper>(std::move(inner_));
+    auto& wrapped = *wrapper;
+    inner_ = std::move(wrapper);
+    return wrapped;
+  }
 
   void allreduce(std::string_view name, void* data, std::size_t count, DType dtype, ReduceOp op) override;
   void all_gather(std::string_view name, const void* in, void* out,

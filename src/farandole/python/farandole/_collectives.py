@@ -64,7 +64,7 @@ class Group(BaseGroup):
                          result=[tensor], keep=memory, finish=finish)
 
     def _averaged(self, memory, opts, finish):
-        """As NCCL does, an average of integers divides their sum, and numbers between them become the next one towards 0."""
+        """As NCCL has it, an average of integers is their sum, divided and cut towards 0."""
         if not is_whole_average(memory.dtype, opts.reduceOp):
             return finish
 

@@ -39,6 +39,8 @@ _WAITING = {
     "fdl_log": [c_int64, c_int64, c_char_p],
     "fdl_group": [_INTS, c_int, _HANDLE],
     "fdl_group_free": [c_void_p],
+    "fdl_group_may_join": [c_void_p],
+    "fdl_join": [c_void_p, _TICKET],
     "fdl_allreduce": [c_void_p, c_char_p, c_void_p, c_size_t, c_int, c_int] + _ENDS,
     "fdl_reduce": [c_void_p, c_char_p, c_void_p, c_size_t, c_int, c_int, c_int] + _ENDS,
     "fdl_broadcast": [c_void_p, c_char_p, c_void_p, c_size_t, c_int] + _ENDS,
@@ -56,6 +58,7 @@ _WAITING = {
     "fdl_reducer_free": [c_void_p],
     "fdl_reducer_finish": [c_void_p],
     "fdl_reducer_replan": [c_void_p, _INT],
+    "fdl_reducer_join": [c_void_p, _TICKET],
 }
 _QUICK = {
     "fdl_abi": [],
@@ -137,3 +140,10 @@ def check(result):
     """Raises Error if a call did not succeed."""
     if result:
         raise Error(quick.error().decode(errors="replace"), result)
+
+
+def count(function, handle):
+    """The number that a function of a handle gives."""
+    number = ctypes.c_int64()
+    check(function(handle, number))
+    return number.value

@@ -8,8 +8,9 @@ from farandole.torch._calls import (allgather, allgather_async, allreduce, allre
                                     broadcast_async, broadcast_async_, grouped_allgather, grouped_allgather_async,
                                     grouped_allreduce, grouped_allreduce_, grouped_allreduce_async,
                                     grouped_allreduce_async_, grouped_reducescatter, grouped_reducescatter_async,
-                                    join, poll, reducescatter, reducescatter_async, sparse_allreduce_async,
+                                    poll, reducescatter, reducescatter_async, sparse_allreduce_async,
                                     synchronize)
+from farandole.torch._join import join
 from farandole.torch._objects import (allgather_object, broadcast_object, broadcast_optimizer_state,
                                       broadcast_parameters)
 from farandole.torch._optimizer import DistributedOptimizer

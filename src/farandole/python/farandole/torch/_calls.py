@@ -445,12 +445,3 @@ def reducescatter_async(tensor, name=None, op=Average, process_set=global_proces
 
 def barrier(process_set=global_process_set):
     named(process_set, None, "barrier", _options(c10d.BarrierOptions, True)).wait()
-
-
-def join(device=-1):
-    """Returns the rank that came last. All ranks call this after the same number of steps: calls of a rank that the
-    others do not make end the job."""
-    came = torch.tensor([time.time()], dtype=torch.float64)
-    times = came.new_empty(group_of(global_process_set).size())
-    named(global_process_set, "join", "_allgather_base", times, came, _options(c10d.AllgatherOptions, True)).wait()
-    return int(times.argmax())

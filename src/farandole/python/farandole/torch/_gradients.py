@@ -5,10 +5,11 @@ Hooks may run on any thread of a backward pass; the rest belongs to the training
 import threading
 
 import torch
+from torch.distributed import distributed_c10d as c10d
 
-from farandole._core import quick
+from farandole._core import Error, quick
 from farandole._phases import WAIT
-from farandole.torch._ranks import process_set_ranks
+from farandole.torch._ranks import named, process_set_ranks
 from farandole.torch._slots import slots_for
 
 _SMALL = 16384  # bytes; copying several such gradients in one call takes less time
@@ -158,6 +159,11 @@ class Exchange:
         """The first step of gradients, which are reduced in the order in which they have come."""
         place = {gradient: index for index, gradient in enumerate(self.order)}
         self.order = []
+        here = torch.ones(1)
+        named(self.process_set, "first step", "allreduce", [here], c10d.AllreduceOptions()).wait()
+        if here < self.process_set.size():
+            raise Error("a rank has called hvd.join() before the first step with gradients of these parameters: "
+                        f"{new[0].name}, ...; every rank needs at least one batch of the first epoch", 64)
         for slots in slots_for(new, self):
             for gradient in sorted(slots.gradients, key=lambda gradient: place.get(gradient, len(place))):
                 if gradient.parameter.grad is not None:

@@ -17,6 +17,7 @@ from farandole.torch._ranks import Adasum, Average, Sum, global_process_set
 from farandole.torch.compression import Compression
 
 _FUSED = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW)  # torch has faster functions for these on CPUs
+_living = []  # weak references to all distributed optimizers
 _fuses_on_cpu = "cpu" in getattr(_foreach_utils, "_get_fused_kernels_supported_devices", list)()
 
 
@@ -206,7 +207,14 @@ def DistributedOptimizer(optimizer, named_parameters=None, compression=Compressi
             for parameter in group["params"]:
                 exchange.add(names[parameter], parameter)
         weakref.finalize(distributed, exchange.stop).atexit = False
+    _living.append(weakref.ref(distributed))
     return distributed
+
+
+def living():
+    """The distributed optimizers that exist, in the order in which they were made."""
+    _living[:] = [optimizer for optimizer in _living if optimizer() is not None]
+    return [optimizer() for optimizer in _living]
 
 
 def _watch_scaler():

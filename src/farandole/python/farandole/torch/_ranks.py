@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from farandole import _exits
 from farandole._collectives import Group
-from farandole._core import check, core, quick
+from farandole._core import check, core, count, quick
 
 Average, Sum, Adasum, Min, Max, Product = range(6)
 
@@ -27,6 +27,11 @@ class RankGroup(Group):
         rank, size = (ranks.index(quick.rank()), len(ranks)) if ranks else (quick.rank(), quick.size())
         super().__init__(SimpleNamespace(group_rank=rank, group_size=size, global_ranks_in_group=ranks or [],
                                          store=None, timeout=timedelta(minutes=30), group_id=name), None)
+        check(core.group_may_join(self._handle))
+
+    def join(self):
+        """For hvd.join(): takes part in the calls of the other ranks, and returns their number."""
+        return count(core.join, self._handle)
 
     def _run(self, opts, function, name, *arguments, **rest):
         return super()._run(opts, function, self.label or name, *arguments, **rest)
@@ -170,6 +175,10 @@ def remove_process_set(process_set):
     del _sets[process_set.process_set_id]
     process_set.process_set_id = process_set.group = None
     return True
+
+
+def process_sets():
+    return list(_sets.values())
 
 
 def group_of(process_set):

@@ -11,7 +11,7 @@ import torch
 from torch.distributed import ReduceOp, distributed_c10d as c10d
 
 from farandole import _tensors
-from farandole._core import Error, check, core, quick
+from farandole._core import Error, check, core, count, quick
 from farandole.torch._ranks import named
 
 _BUCKET_BYTES = 25 << 20
@@ -98,6 +98,9 @@ class HostSlots(_Slots):
     def finish(self):
         check(core.reducer_finish(self.handle))
 
+    def join(self):
+        return count(core.reducer_join, self.handle)
+
     def present(self, index):
         return quick.reducer_present(self.handle, index)
 
@@ -111,7 +114,10 @@ class HostSlots(_Slots):
 
 class GpuSlots(_Slots):
     """Buckets on one GPU, each of one type. A bucket is reduced when it and all earlier ones are full, because NCCL
-    needs the same order on all ranks. Behind its gradients, one element for each says whether a rank has it."""
+    needs the same order on all ranks. Behind its gradients, one element for each says whether a rank has it, and the
+    last one whether any rank has steps."""
+
+    has_steps = True
 
     def __init__(self, gradients, exchange):
         # The last layer's gradients come first.
@@ -152,8 +158,8 @@ class GpuSlots(_Slots):
     def _make_bucket(self, gradients):
         counts = [gradient.parameter.numel() for gradient in gradients]
         first = gradients[0]
-        memory = torch.zeros(sum(counts) + len(counts), dtype=first.parameter.dtype, device=first.parameter.device)
-        *views, flags = memory.split([*counts, len(counts)])
+        memory = torch.zeros(sum(counts) + len(counts) + 1, dtype=first.parameter.dtype, device=first.parameter.device)
+        *views, flags = memory.split([*counts, len(counts) + 1])
         self.buckets.append((range(first.index, first.index + len(counts)), memory, flags))
         return views
 
@@ -173,6 +179,8 @@ class GpuSlots(_Slots):
     def _start(self, number):
         places, memory, flags = self.buckets[number]
         flags.fill_(1)
+        if not self.has_steps:
+            flags[-1] = 0
         for at in places:
             if not self.here[at]:
                 self.views[at].zero_()
@@ -193,11 +201,28 @@ class GpuSlots(_Slots):
 
     def present(self, index):
         if self.is_anywhere is None:  # which waits for the GPU
-            self.is_anywhere = torch.cat([flags > 0 for _, _, flags in self.buckets]).tolist()
+            self.is_anywhere = torch.cat([flags[:-1] > 0 for _, _, flags in self.buckets]).tolist()
         return self.is_anywhere[index]
 
     def replan(self):
         pass
+
+
+def join_on_gpus(all_slots):
+    """For hvd.join(): takes part in the steps of the other ranks without gradients, and returns their number. NCCL
+    needs the same order on all ranks, so each step of the others must use all of these slots, in this order."""
+    steps = -1
+    for slots in all_slots:
+        slots.has_steps = False
+    goes_on = True
+    while goes_on:
+        steps += 1
+        for slots in all_slots:
+            slots.finish()
+        goes_on = any(slots.buckets[-1][2][-1] > 0 for slots in all_slots)
+    for slots in all_slots:
+        slots.has_steps = True
+    return steps
 
 
 def _type_of(gradient):

@@ -272,6 +272,7 @@ def everything(seed):
         hvd_ops_models.optimizers()
     refusals(sets)
     assert hvd.join() in range(size)
+    joins(sets)
     if sets:
         assert hvd.remove_process_set(sets[0]) and not hvd.remove_process_set(sets[0])
         sets[0] = hvd.add_process_set(sets[0])
@@ -283,29 +284,43 @@ def everything(seed):
     hvd.barrier()
 
 
-def differ(part):
+def joins(sets):
+    """Ranks that have no more calls take part in those of the others."""
+    rank, size = hvd.rank(), hvd.size()
+    for call in range(rank + 1):
+        active = size - call
+        average = hvd.allreduce(torch.ones(3), name=f"average {call}")
+        assert torch.allclose(average, torch.full((3,), active / size)), average
+        assert hvd.allreduce(torch.tensor([4]), op=hvd.Min).item() == 4
+        rows = hvd.allgather(torch.full((rank + 1, 2), rank))
+        assert rows[:, 0].tolist() == [other for other in range(call, size) for _ in range(other + 1)]
+        assert hvd.broadcast(torch.tensor([rank]), size - 1).item() == size - 1
+        for included in [one for one in sets if one.included()]:
+            total = sum(other >= call for other in included.ranks)
+            assert hvd.allreduce(torch.ones(1), op=hvd.Sum, process_set=included) == total
+    assert hvd.join() == size - 1
+    assert hvd.allreduce(torch.ones(1), op=hvd.Sum) == size
+
+
+def differ():
     """Calls that differ end the job."""
     hvd.init()
-    first = hvd.rank() == 0
-    if part == "order":
-        handles = [hvd.allreduce_async(torch.ones(4), name=name) for name in (("a", "b") if first else ("b", "a"))]
-        for handle in handles:
-            hvd.synchronize(handle)
-    else:
-        hvd.join() if first else hvd.allreduce(torch.ones(1))
+    handles = [hvd.allreduce_async(torch.ones(4), name=name) for name in ("ba" if hvd.rank() else "ab")]
+    for handle in handles:
+        hvd.synchronize(handle)
     raise AssertionError("the job should have ended")
 
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("part", choices=["everything", "order", "join"])
+    parser.add_argument("part", choices=["everything", "order"])
     parser.add_argument("--seed", type=int, required=True)
     options = parser.parse_args()
     torch.set_num_threads(1)
     faulthandler.dump_traceback_later(300, exit=True)
     start = time.time()
     if options.part != "everything":
-        differ(options.part)
+        differ()
     everything(options.seed)
     print(f"seed {options.seed}: {time.time() - start:.1f} s", file=sys.stderr)
     print("equal")

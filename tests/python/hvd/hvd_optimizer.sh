@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # hvd.DistributedOptimizer against one process and against DDP on Gloo, a model that differs on one rank, the examples
 # with this optimizer and with averaged weights, and their reports.
-source "$(dirname "${BASH_SOURCE[0]}")/../launch/expect.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/../../launch/expect.sh"
 unset "${!SLURM_@}" MASTER_ADDR MASTER_PORT
 source "$FARANDOLE_SOURCE/tests/wheel_python.sh"
 wheel_python 2>/dev/null || { echo "skipped: no Python here has the PyTorch of tools/setup"; exit 77; }
@@ -20,7 +20,7 @@ says err 'rank 1 +weight float32 \[5, 8\]'
 [[ $(grep -c 'Error: the ranks do not train the same tensors' "$work/err") == 1 ]] || fail "$(<"$work/err")"
 
 data=$work/digits
-/usr/bin/python3 "$here/digits.py" "$data" || fail "the data"
+/usr/bin/python3 "$here/../digits.py" "$data" || fail "the data"
 examples=$FARANDOLE_SOURCE/src/farandole/python/examples
 # example NAME RANKS COMMAND...: trains for two epochs.
 example() {
@@ -37,7 +37,7 @@ fi
 shopt -s nullglob
 for run in "$work"/runs/*; do  # of HorovodRunner
   expect 0 "$bin/farandole" analyze "$run" --format json -o "$work/run.json"
-  expect 0 /usr/bin/python3 "$here/expect_run.py" "$work/run.json" "$run" 6 0.9 \
+  expect 0 /usr/bin/python3 "$here/../expect_run.py" "$work/run.json" "$run" 6 0.9 \
     data\>0 forward\>0 backward\>0 optimizer\>0 wait\>0 'bucket 0:allreduce' loss:allreduce
   grep -q '"global_batch": 128' "$run/run.json" || fail "run.json: $(<"$run/run.json")"
 done

@@ -403,6 +403,42 @@ def process_sets(evens):
     same(net, alone)
 
 
+def uneven_batches():
+    """Ranks without batches count as zeros, and have the parameters and the state of the last rank afterwards."""
+    rank, size = hvd.rank(), hvd.size()
+    nets, alone = [fresh(), fresh(seed=12)], [fresh(), fresh(seed=12)]
+    optimizers, others = [distributed(net) for net in nets], [sgd(net) for net in alone]
+    data = batches(8)
+    for epoch in range(2):
+        for step, (x, y) in enumerate(data):
+            active = [other for other in range(size) if step < 3 + (other + epoch) % size]
+            for net, by in zip(alone, others):
+                by.zero_grad()
+                if active:
+                    (sum(F.mse_loss(net(x[other]), y[other]) for other in active) / size).backward()
+                    by.step()
+            if rank in active:
+                assert torch.allclose(hvd.allreduce(torch.ones(1)), torch.tensor(len(active) / size))
+                for net, by in zip(nets, optimizers):
+                    by.zero_grad()
+                    F.mse_loss(net(x[rank]), y[rank]).backward()
+                    by.step()
+        assert hvd.join() == (size - 1 - epoch) % size
+        for net, other in zip(nets, alone):
+            same(net, other)
+    assert all(torch.allclose(mine["momentum_buffer"], other["momentum_buffer"])
+               for mine, other in zip(optimizers[0].state.values(), others[0].state.values()))
+    before = [parameter.clone() for parameter in nets[0].parameters()]
+    hvd.join()
+    assert all(map(torch.equal, before, nets[0].parameters()))
+    late = fresh()
+    optimizer = distributed(late)
+    if rank:
+        F.mse_loss(late(x[rank]), y[rank]).backward()
+        raises(hvd.HorovodInternalError, "before the first step", optimizer.step)
+    hvd.join()
+
+
 def lifetimes():
     """An optimizer that is gone leaves no hooks, and its gradients can be read."""
     net = fresh()
@@ -448,22 +484,25 @@ def wrong_arguments():
 
 def gpu_slots():
     """The buckets for GPUs, in memory of the host, with many buckets."""
-    from farandole.torch import _gradients, _slots
+    from farandole.torch import _gradients, _ranks, _slots
     before, _gradients.slots_for = _gradients.slots_for, lambda gradients, exchange: [
         _slots.GpuSlots(gradients, exchange)]
     size, _slots._BUCKET_BYTES = _slots._BUCKET_BYTES, 3000
+    named, other = _slots.named, _ranks.RankGroup("as NCCL")
+    _slots.named = lambda process_set, name, function, *arguments: getattr(other, function)(*arguments)
     try:
-        for test in sums, passes, missing_gradients, frozen_layers, layouts, compressions, clipped:
+        for test in sums, passes, missing_gradients, frozen_layers, layouts, compressions, clipped, uneven_batches:
             test()
     finally:
-        _gradients.slots_for, _slots._BUCKET_BYTES = before, size
+        _gradients.slots_for, _slots._BUCKET_BYTES, _slots.named = before, size, named
 
 
 def behaviour():
     hvd.init()
     evens = hvd.add_process_set(range(0, hvd.size(), 2))
     for test in (optimizers, float32, sums, compressions, passes, missing_gradients, clipped, scaled, closures,
-                 two_optimizers, frozen_layers, schedulers, layouts, lifetimes, wrong_arguments, gpu_slots):
+                 two_optimizers, frozen_layers, schedulers, layouts, uneven_batches, lifetimes, wrong_arguments,
+                 gpu_slots):
         try:
             test()
         except BaseException:
