@@ -1,12 +1,12 @@
 # Sourced by script tests that need PyTorch in Python. The wheel in .deps has all of it, but names libraries of CUDA that
 # tools/setup leaves out and that nothing on a CPU calls.
 
-# wheel_python: lets /usr/bin/python3 import the wheel's PyTorch. Libraries that this machine lacks are replaced by libraries in the
-# build, made by the first test that needs them, whose functions end the process. Returns 1 if there is no wheel, or if PyTorch still
-# cannot be imported.
+# wheel_python [VENV FOLDER]: lets /usr/bin/python3 import the PyTorch of a virtual environment, by default of the wheel in .deps.
+# Libraries that this machine lacks are replaced by libraries in FOLDER, by default in the build, made by the first test that needs
+# them, whose functions end the process. Returns 1 if there is no wheel, or if PyTorch still cannot be imported.
 wheel_python() {
-  local folder=$FARANDOLE_BIN/../tests/stand-ins packages libraries
-  packages=$(echo "$FARANDOLE_SOURCE"/.deps/venv/lib/python3*/site-packages)
+  local folder=${2:-$FARANDOLE_BIN/../tests/stand-ins} packages libraries
+  packages=$(echo "${1:-$FARANDOLE_SOURCE/.deps/venv}"/lib/python3*/site-packages)
   libraries=("$packages"/torch/lib/libtorch_{cuda,cuda_linalg,nvshmem,python}.so)
   [[ -e ${libraries[0]} ]] || return 1
   (flock 9 && make_stand_ins) 9>"$folder.lock" || return 1

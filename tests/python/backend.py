@@ -76,6 +76,8 @@ def main():
     else:
         import backend_training
         for part in backend_training.ALL:
+            if torch.__version__ < backend_training.SINCE.get(part, "0"):
+                continue
             start = time.time()
             part()
             print(f"{part.__name__}: {time.time() - start:.1f} s", file=sys.stderr)

@@ -262,3 +262,5 @@ def compiled():
 
 ALL = [distributed_data_parallel, hooks, uneven_batches, sparse_gradients, fully_sharded, old_fully_sharded,
        sharded_optimizer, meshes, pipeline, compiled]
+# The first version of PyTorch in which the part works at all on CPUs, or gives these gradients.
+SINCE = {fully_sharded: "2.7", meshes: "2.5", pipeline: "2.7"}

@@ -13,3 +13,6 @@ set_tests_properties(python.record python.backend python.exits python.faults pyt
 # Where tools/setup --spark has been called; tools/soak calls it.
 farandole_script_test(python.spark python/estimator/spark.sh 60)
 set_tests_properties(python.spark PROPERTIES PROCESSORS 2 LABELS "program;random")
+# Each version of PyTorch in the documentation, from PyPI.
+farandole_script_test(python.versions python/versions.sh 600)
+set_tests_properties(python.versions PROPERTIES PROCESSORS 2 TIMEOUT 3600 LABELS "program;soak")

@@ -161,6 +161,8 @@ class BaseGroup(dist.ProcessGroup):
         name = function.strip("_").encode()
         call = quick.enter(self._observed, name, self.label or name, byte_size(tensor), 0)
         try:
+            if not hasattr(gpu, function):  # The other name is that of PyTorch 2.15.
+                function = function.replace("allgather_into_tensor", "all_gather_single").replace("_tensor", "_single")
             return getattr(gpu, function)(*arguments)
         finally:
             quick.leave(self._observed, call)

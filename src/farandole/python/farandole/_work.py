@@ -17,6 +17,12 @@ _HOOKS_WITHOUT_COLLECTIVES = "torch.distributed.algorithms.ddp_comm_hooks.defaul
 last_submitted = 0  # fdl_now() when an asynchronous collective was started, and when one with a future ended
 last_completed = 0
 
+# Before 2.8, C++ code of torch does not keep the Python object of a call, and would wait without end once it is gone.
+# So objects that nobody has asked yet stay here, at most _MOST_KEPT of them.
+_torch_forgets = torch.__version__ < "2.8"
+_MOST_KEPT = 1000
+_unasked = {}
+
 _pending = {}  # by ticket: what fdl_next_done() will tell the end of
 _thread = None
 _starting = threading.Lock()
@@ -32,6 +38,19 @@ class Future(torch.futures.Future):
 
 
 class _BaseWork(_TorchWork):
+    _is_asked = not _torch_forgets  # whether someone has waited or taken the future
+
+    def _asked(self):
+        if _torch_forgets:
+            self._is_asked = True
+            _unasked.pop(self, None)
+
+    def __del__(self):
+        if not self._is_asked and not sys.is_finalizing():
+            _unasked[self] = None
+            if len(_unasked) > _MOST_KEPT:
+                del _unasked[next(iter(_unasked))]
+
     def result(self):
         return self._result
 
@@ -56,6 +75,7 @@ class Work(_BaseWork):
         self.sender = None
 
     def wait(self, timeout=None):
+        self._asked()
         limit = timeout.total_seconds() if timeout else 0
         if not self.ends_within(limit or -1.0):
             raise Error(f"a collective has not ended within {limit:g} s")
@@ -85,6 +105,11 @@ class Work(_BaseWork):
         self._keep = self._finish = None
 
     def get_future(self):
+        self._asked()
+        self._make_future()
+        return self._future
+
+    def _make_future(self):
         if self._future is None:
             if self._ticket and threading.current_thread() is _thread:  # which cannot wait for itself
                 self.wait()
@@ -93,7 +118,6 @@ class Work(_BaseWork):
                 _tell_end(self._ticket, self)
             else:
                 self._future.set_result(self._result)
-        return self._future
 
     def ended(self, error, code):
         """The completion thread calls this. After set_exception() DDP would read an empty value and crash."""
@@ -125,8 +149,12 @@ class Work(_BaseWork):
     _source_rank = source_rank
 
     def __del__(self):
+        super().__del__()
         if self._ticket and self._future is None and not sys.is_finalizing():
-            _tell_end(self._ticket, _Abandoned(self._keep, self._finish))
+            if self in _unasked:
+                self._make_future()
+            else:
+                _tell_end(self._ticket, _Abandoned(self._keep, self._finish))
 
 
 class _Abandoned:
@@ -153,6 +181,7 @@ class Works(_BaseWork):
         self._result = result
 
     def wait(self, timeout=None):
+        self._asked()
         return all([work.wait() for work in self._works])
 
     def get_future(self):

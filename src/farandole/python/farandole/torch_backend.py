@@ -6,10 +6,15 @@ Call it from the main thread.
 import functools
 from datetime import timedelta
 
+import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
-from farandole._collectives import Group
+if torch.__version__ < "2.4":
+    raise ImportError("the backend farandole works with PyTorch 2.4 and later, and this is PyTorch "
+                      f"{torch.__version__}; use gloo, or another PyTorch")
+
+from farandole._collectives import Group  # noqa: E402
 
 NAME = "farandole"
 
@@ -40,5 +45,7 @@ def _monitored_barrier(group=None, timeout=None, wait_all_ranks=False):
     return of.monitored_barrier(limit, wait_all_ranks)
 
 
+# PyTorch 2.15 attaches its flight recorder only to groups that it has made itself.
+getattr(distributed_c10d, "_FR_SELF_RECORDING_BACKENDS", set()).add(NAME)
 dist.Backend.register_backend(NAME, Group, extended_api=True, devices=["cpu", "cuda"])
 dist.monitored_barrier = distributed_c10d.monitored_barrier = _monitored_barrier

@@ -12,11 +12,14 @@ def _act():
     try:
         if os.environ.get("FARANDOLE_TRACE_TORCH") == "1":
             import farandole.record  # noqa: F401
+    except Exception as error:  # The program itself can go on.
+        print(f"farandole run: this process is not recorded: {error}", file=sys.stderr, flush=True)
+    try:
         if os.environ.get("FARANDOLE_TORCH_BACKEND") == "farandole":
             from farandole import torch_backend
             torch_backend.install()
-    except Exception as error:  # The program itself can go on.
-        print(f"farandole run: this process is not recorded: {error}", file=sys.stderr, flush=True)
+    except Exception as error:
+        print(f"farandole run: no --torch-backend: {error}", file=sys.stderr, flush=True)
 
 
 def _run_next():
