@@ -32,6 +32,23 @@ TEST(LossFunction, HasAValueForEachRow) {
       torch::allclose(LossFunction("cross_entropy").of_rows(output, classes), output.logsumexp(1) - chosen));
 }
 
+TEST(LossFunction, HasTheMeanOfPyTorchBitForBit) {
+  for (int seed = 0; seed < 20; ++seed) {
+    torch::manual_seed(seed);
+    const auto output = torch::randn({50, 3}), values = torch::rand({50, 3});
+    const auto classes = torch::randint(3, {50}, torch::kInt64);
+    const auto mean = [](const char* name, const torch::Tensor& of, const torch::Tensor& label) {
+      return LossFunction(name).mean(of, label);
+    };
+    EXPECT_TRUE(
+        torch::equal(mean("cross_entropy", output, classes), torch::cross_entropy_loss(output, classes)));
+    EXPECT_TRUE(torch::equal(mean("nll", output, classes), torch::nll_loss(output, classes)));
+    EXPECT_TRUE(torch::equal(mean("mse", output, values), torch::mse_loss(output, values)));
+    EXPECT_TRUE(torch::equal(mean("bce_with_logits", output, values),
+                             torch::binary_cross_entropy_with_logits(output, values)));
+  }
+}
+
 TEST(LossFunction, TakesLabelsAsItNeedsThem) {
   EXPECT_EQ(LossFunction("nll").labels(torch::ones({3}), torch::zeros({3, 2})).scalar_type(), torch::kInt64);
   const auto numbers = LossFunction("mse").labels(torch::ones({3}, torch::kInt64), torch::zeros({3, 1}));

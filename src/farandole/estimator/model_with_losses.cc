@@ -66,16 +66,16 @@ ModelWithLosses::Losses ModelWithLosses::of(const Rows& rows) {
     if (loss.classifies()) check_classes(output, i);
     if (loss.classifies()) tensors_.check_labels(output, rows, i);
     const auto& label = result.labels.emplace_back(loss.labels(rows.labels[i], output));
-    auto of_rows = loss.of_rows(output, label);
-    if (of_rows.dim() == 0 && rows.weight.defined())
-      throw UserError(fmt::format(
-          "{} returns one value for all rows, so --sample-weight cannot be used; return one value for each row",
-          loss.name()));
-    auto sum = of_rows.dim() == 0      ? of_rows * static_cast<double>(rows.size())
-               : rows.weight.defined() ? (of_rows * rows.weight).sum()
-                                       : of_rows.sum();
-    if (!options_.loss_weights.empty()) sum = sum * options_.loss_weights[i];
-    result.sum = result.sum.defined() ? result.sum + sum : sum;
+    auto mean = rows.weight.defined() ? loss.of_rows(output, label) : loss.mean(output, label);
+    if (rows.weight.defined()) {
+      if (mean.dim() == 0)
+        throw UserError(fmt::format(
+            "{} returns one value for all rows, so --sample-weight cannot be used; return one value for each row",
+            loss.name()));
+      mean = (mean * rows.weight).mean();
+    }
+    if (!options_.loss_weights.empty()) mean = mean * options_.loss_weights[i];
+    result.mean = result.mean.defined() ? result.mean + mean : mean;
   }
   return result;
 }
@@ -115,8 +115,18 @@ torch::Tensor LossFunction::labels(const torch::Tensor& raw, const torch::Tensor
 }
 
 torch::Tensor LossFunction::of_rows(const torch::Tensor& output, const torch::Tensor& label) {
-  const auto none = at::Reduction::None;
-  torch::Tensor values;
+  const auto all = values(output, label, at::Reduction::None);
+  return all.dim() > 1 ? all.flatten(1).mean(1) : all;
+}
+
+// PyTorch's own reduction adds in another order than sum() does.
+torch::Tensor LossFunction::mean(const torch::Tensor& output, const torch::Tensor& label) {
+  const auto all = values(output, label, at::Reduction::Mean);
+  return all.dim() == 0 ? all : all.mean();
+}
+
+torch::Tensor LossFunction::values(const torch::Tensor& output, const torch::Tensor& label,
+                                   std::int64_t reduction) {
   const auto expected = [&] {
     auto shape = output.sizes().vec();
     if (classifies() && shape.size() > 1) shape.erase(shape.begin() + 1);
@@ -131,7 +141,7 @@ torch::Tensor LossFunction::of_rows(const torch::Tensor& output, const torch::Te
         classifies() ? "outputs [rows, classes, ...] and labels [rows, ...]" : "equal shapes"));
   if (function_) {
     try {
-      values = function_(output, label);
+      return function_(output, label);
     } catch (const Error&) {
       throw;
     } catch (const std::exception& error) {
@@ -139,25 +149,15 @@ torch::Tensor LossFunction::of_rows(const torch::Tensor& output, const torch::Te
                                   fmt::join(output.sizes().vec(), ", "), fmt::join(label.sizes().vec(), ", "),
                                   brief(error)));
     }
-    if (values.dim() == 0) return values;
-  } else if (name_ == "nll") {
-    values = torch::nll_loss_nd(output, label, {}, none);
-  } else if (name_ == "cross_entropy") {
-    values = torch::cross_entropy_loss(output, label, {}, none);
-  } else if (name_ == "mse") {
-    values = torch::mse_loss(output, label, none);
-  } else if (name_ == "l1") {
-    values = torch::l1_loss(output, label, none);
-  } else if (name_ == "smooth_l1") {
-    values = torch::smooth_l1_loss(output, label, none);
-  } else if (name_ == "huber") {
-    values = torch::huber_loss(output, label, none);
-  } else if (name_ == "bce") {
-    values = torch::binary_cross_entropy(output, label, {}, none);
-  } else {
-    values = torch::binary_cross_entropy_with_logits(output, label, {}, {}, none);
   }
-  return values.dim() > 1 ? values.flatten(1).mean(1) : values;
+  if (name_ == "nll") return torch::nll_loss_nd(output, label, {}, reduction);
+  if (name_ == "cross_entropy") return torch::cross_entropy_loss(output, label, {}, reduction);
+  if (name_ == "mse") return torch::mse_loss(output, label, reduction);
+  if (name_ == "l1") return torch::l1_loss(output, label, reduction);
+  if (name_ == "smooth_l1") return torch::smooth_l1_loss(output, label, reduction);
+  if (name_ == "huber") return torch::huber_loss(output, label, reduction);
+  if (name_ == "bce") return torch::binary_cross_entropy(output, label, {}, reduction);
+  return torch::binary_cross_entropy_with_logits(output, label, {}, {}, reduction);
 }
 
 }  // namespace farandole

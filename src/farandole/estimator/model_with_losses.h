@@ -31,11 +31,15 @@ class LossFunction {
   // Returns the loss of each row, or a scalar for a function that returns the mean.
   // Throws: UserError if the shapes of outputs and labels differ.
   torch::Tensor of_rows(const torch::Tensor& output, const torch::Tensor& label);
+  // Returns the mean over the rows, bit for bit that of PyTorch's function. Throws as of_rows().
+  torch::Tensor mean(const torch::Tensor& output, const torch::Tensor& label);
   // The labels as this loss wants them: int64 for classes, otherwise float32 in the shape of the outputs.
   torch::Tensor labels(const torch::Tensor& raw, const torch::Tensor& output) const;
   const std::string& name() const { return name_; }
 
  private:
+  torch::Tensor values(const torch::Tensor& output, const torch::Tensor& label, std::int64_t reduction);
+
   std::string name_;
   LabelFunction function_;
 };
@@ -49,7 +53,7 @@ class ModelWithLosses {
                   torch::Device device = torch::kCPU, ClassNames classes = {});
 
   struct Losses {
-    torch::Tensor sum;  // Over the rows and the labels, each with its weight.
+    torch::Tensor mean;  // Over the rows. The labels' are added. Rows and labels have their weights.
     std::vector<torch::Tensor> outputs, labels;
   };
   // Throws: UserError if the shapes of outputs and labels do not fit; CorruptInput that names the row of a

@@ -118,7 +118,7 @@ void Scores::add_values(Sums& sums, const torch::Tensor& output, const torch::Te
 void Scores::add(const ModelWithLosses::Losses& losses, const Rows& rows) {
   const torch::NoGradGuard no_grad;
   totals_[0] += static_cast<double>(rows.size());
-  totals_[1] += losses.sum.detach().cpu();
+  totals_[1] += losses.mean.detach().cpu().to(torch::kFloat64) * static_cast<double>(rows.size());
   for (std::size_t i = 0; i < sums_.size(); ++i) {
     const auto output = losses.outputs[i].detach().cpu();
     const auto label = losses.labels[i].cpu();

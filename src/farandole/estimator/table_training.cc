@@ -251,7 +251,8 @@ bool TableTraining::load(std::int64_t pass, std::int64_t passes, const Guard& gu
   has_rows_ = used > 0;
   for (std::int64_t i = 0; i < passes; ++i)
     if (auto& batch = loaded_[static_cast<std::size_t>(i)])
-      batch->weight = static_cast<double>(session_.size()) / static_cast<double>(counts[i] * used);
+      batch->weight =
+          static_cast<double>(session_.size() * batch->rows.size()) / static_cast<double>(counts[i] * used);
   return has_rows_;
 }
 
@@ -261,7 +262,7 @@ torch::Tensor TableTraining::loss(std::int64_t pass) {
   const auto losses = model_.of(batch->rows);
   if (scores_ && !batch->scored) scores_->add(losses, batch->rows);
   batch->scored = true;
-  return losses.sum * batch->weight;
+  return losses.mean * batch->weight;
 }
 
 void TableTraining::add_loss(const torch::Tensor& loss) {

@@ -76,7 +76,7 @@ class TableTraining final : public TrainingData, public Objective {
  private:
   struct Loaded {
     Rows rows;
-    // The gradient is that of the summed row losses, times this weight. The ranks' average is therefore the
+    // The gradient is that of the rows' mean loss, times this weight. The ranks' average is therefore the
     // mean over all rows.
     double weight = 1;
     bool scored = false;  // Its training metrics are in the sums.

@@ -250,14 +250,13 @@ def options(name):
     return ["--features", ",".join(given), "--label", ",".join(labels), "--loss", ",".join(loss for _, loss in labels.values())]
 
 
-def row_losses(name, model, columns, rows):
-    """The sum of the losses of these rows, over the labels."""
+def mean_loss(name, model, columns, rows):
+    """The mean loss of these rows, as PyTorch's functions give it, added over the labels."""
     _, features, labels = CASES[name]
     outputs = model(*(torch.from_numpy(columns[column][rows]) for column in features))
     outputs = outputs if isinstance(outputs, tuple) else (outputs,)
     total = None
     for output, (column, (_, loss)) in zip(outputs, labels.items()):
-        losses = LOSSES[loss](output.float(), torch.from_numpy(columns[column][rows]), reduction="none")
-        losses = (losses.flatten(1).mean(1) if losses.dim() > 1 else losses).sum()
-        total = losses if total is None else total + losses
+        mean = LOSSES[loss](output.float(), torch.from_numpy(columns[column][rows]))
+        total = mean if total is None else total + mean
     return total

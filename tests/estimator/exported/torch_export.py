@@ -59,6 +59,17 @@ def export():
         def forward(self, x):
             return super().forward(x if x.shape[0] < 10 else 2 * x)
 
+    class Dictionary(nets.Mlp):
+        def forward(self, x):
+            return {"logits": super().forward(x), "hidden": {"first": x + 1, "last": x + 2}}
+
+    class WithLoss(nets.Mlp):
+        def forward(self, x, labels):
+            logits = super().forward(x)
+            return {"loss": torch.nn.functional.cross_entropy(logits, labels), "logits": logits}
+
+    torch.export.save(nets.export(Dictionary(), nets.example("mlp")), "dictionary.pt2")
+    torch.export.save(nets.export(WithLoss(), (*nets.example("mlp"), torch.zeros(4, dtype=torch.int64))), "with-loss.pt2")
     torch.export.save(nets.export(Branch(), nets.example("mlp")), "branch.pt2")
     torch.export.save(nets.export(Custom(), nets.example("mlp")), "custom.pt2")
     torch.export.save(torch.export.export(nets.Mlp(), nets.example("mlp")), "fixed.pt2")
@@ -88,8 +99,7 @@ class Replicas:
         for rank, net in enumerate(self.nets):
             torch.set_rng_state(self.random[rank])
             start = rank * share + first
-            loss = nets.row_losses(self.name, net.train(), self.columns, slice(start, start + count // ranks))
-            loss = loss * (ranks / count)
+            loss = nets.mean_loss(self.name, net.train(), self.columns, slice(start, start + count // ranks))
             net.zero_grad()
             loss.backward()
             self.random[rank] = torch.get_rng_state()
@@ -107,7 +117,7 @@ class Replicas:
 
     def validation(self):
         with torch.no_grad():
-            return nets.row_losses(self.name, self.nets[0].eval(), self.columns, slice(TRAINED, ROWS)).item() / (ROWS - TRAINED)
+            return nets.mean_loss(self.name, self.nets[0].eval(), self.columns, slice(TRAINED, ROWS)).item()
 
     def epoch(self):
         share, batch = TRAINED // len(self.nets), BATCH // len(self.nets)
@@ -133,9 +143,9 @@ def continues(name, replicas):
     training = programs.get("train", programs["model"]).module()
     loaded = torch.export.load(f"runs/{name}-1/model.pt2").module()
     with torch.no_grad():
-        validation = nets.row_losses(name, loaded, replicas.columns, slice(TRAINED, ROWS)).item() / (ROWS - TRAINED)
+        validation = nets.mean_loss(name, loaded, replicas.columns, slice(TRAINED, ROWS)).item()
     torch.set_rng_state(replicas.random[0])
-    loss = (nets.row_losses(name, training, replicas.columns, slice(0, BATCH)) * (1 / BATCH)).item()
+    loss = nets.mean_loss(name, training, replicas.columns, slice(0, BATCH)).item()
     good = validation == replicas.validation()
     again = Replicas(name, 1)
     again.nets[0].load_state_dict(replicas.nets[0].state_dict())
