@@ -78,8 +78,8 @@ bool parse(int argc, char** argv, Options& options) {
   parser.usage =
       "Usage: farandole analyze RUN... [-o FILE] [--format text|json|html] [--against RUN...]\n\n"
       "Reports where the time of a run went. RUN is a run directory, a Chrome trace, a Horovod\n"
-      "timeline, a trace of PyTorch's profiler, an SQLite export of Nsight Systems, or a folder of the last\n"
-      "two with one file per rank. The format is detected automatically.\n"
+      "timeline, a trace of the profilers of PyTorch or XLA, an SQLite export of Nsight Systems, or a folder\n"
+      "of the last three with one file per rank or host. The format is detected automatically.\n"
       "Runs with different numbers of ranks give a scaling table.\n\n"
       "Examples:\n"
       "  $ farandole analyze RUN\n"

@@ -28,7 +28,7 @@ struct NamedFigure {
 
 class Analysis {
  public:
-  // Each run is a run directory, or a trace of Farandole, PyTorch's profiler, Nsight
+  // Each run is a run directory, or a trace of Farandole, the profilers of PyTorch and XLA, Nsight
   // Systems or Horovod; the format is detected automatically. Runs of several sizes give a scaling table.
   // Memory is that of the largest run's events.
   // Throws: UserError if a run is not there, if `runs` is empty, or if an option's text is wrong;

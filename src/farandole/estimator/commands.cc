@@ -230,7 +230,7 @@ std::optional<FitArguments> parse_fit(int argc, const char* const* argv) {
       ("label", parsed(o.labels, words), "column of the labels, of numbers or of texts, which are classes; for several columns, the model returns a tuple with a tensor for each")
       ("input-shapes", parsed(o.input_shapes, parse_shapes), "shape of one row of each feature, for example 1,28,28; separate them with semicolons")
       ("sample-weight", po::value(&o.sample_weight), "column with the weight of each row")
-      ("nan", with_default(o.nan), "what a NaN in a feature does: error, skip (leave out the row) or keep")
+      ("nan", with_default(o.nan), "what a NaN in a feature, label or weight does: error, skip (leave out the row) or keep")
       ("validation", with_default(o.validation), "fraction of the rows that is used for validation only")
       ("validation-column", po::value(&o.validation_column), "column that is not 0 for the rows that are used for validation only")
       ("validation-batch-size", with_default(o.validation_batch), "rows per rank and batch in validation; 0: as --batch-size")

@@ -45,7 +45,7 @@ struct ColumnOptions {
   // Shape of one row of each feature for the model; empty: as in the table.
   std::vector<std::vector<std::int64_t>> input_shapes{};
   std::string sample_weight{};  // A column; empty: all rows weigh 1.
-  std::string nan = "error";    // What a NaN in a feature does: error, skip (the row is left out), keep.
+  std::string nan = "error";    // What a NaN in a column does: error, skip (the row is left out), keep.
   // For programs: changes the inputs of each batch of the training and its validation.
   std::function<void(std::vector<torch::Tensor>& inputs)> transformation{};
 };
@@ -104,7 +104,7 @@ struct Evaluation {
   // By label, of those that are classes: [true class][predicted class].
   std::map<std::string, std::vector<std::vector<std::int64_t>>> confusion;
   std::map<std::string, std::vector<std::string>> classes{};  // By label: the names of those that are texts.
-  // Rows that were left out because of a NaN (EstimatorOptions::nan), and the feature column with
+  // Rows that were left out because of a NaN (EstimatorOptions::nan), and the column with
   // most of them.
   std::int64_t skipped = 0;
   std::string skipped_column{};
