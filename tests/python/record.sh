@@ -61,7 +61,7 @@ expect 0 timeout 600 "$farandole" run -n 2 --run-dir "$work/unawaited" --trace-t
 expect 137 timeout 600 "$farandole" run -n 2 --run-dir "$work/own" -- "$python" "$here/own_words.py" "$work/own" "$bin/farandole-status"
 says err 'rank 1 .* was killed by signal 9'
 expect 0 "$farandole" analyze "$work/own" --format json -o "$work/own.json"
-expect 0 "$python" "$here/expect_run.py" "$work/own.json" "$work/own" 7 0 allreduce:allreduce
+expect 0 "$python" "$here/expect_run.py" "$work/own.json" "$work/own" 8 0 allreduce:allreduce
 zcat "$work/own/timeline.json.gz" >"$work/out"
 for span in 'forward of mine' inside; do [[ $(grep -c "\"name\":\"$span\"" "$work/out") == 16 ]] || fail "spans of '$span'"; done
 grep -q '"step":107,.*"loss":' "$work/own/metrics.jsonl" || fail "metrics: $(<"$work/own/metrics.jsonl")"

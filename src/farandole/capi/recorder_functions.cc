@@ -246,8 +246,18 @@ void fdl_span(int category, int name, int64_t start, int64_t end) {
 void fdl_set_step(int64_t step) {
   if (auto* const own = capi::running(); own != nullptr) own->job.program_sets_step(step);
 }
-void fdl_count_step() {
-  if (auto* const own = capi::running(); own != nullptr) own->job.calls().count_step();
+void fdl_begin_first_step() {
+  if (auto* const own = capi::running(); own != nullptr) own->job.first_step_begins();
+}
+int fdl_end_step(const void* optimizer, int64_t end) {
+  auto* const own = capi::running();
+  if (own == nullptr) return 0;
+  const int counted = own->job.optimizer_ended_step(optimizer, end);
+  for (int i = 0; i < counted; ++i) own->job.calls().count_step();
+  return counted;
+}
+void fdl_forget_optimizer(const void* optimizer) {
+  if (auto* const own = capi::running(); own != nullptr) own->job.optimizer_is_gone(optimizer);
 }
 void fdl_instant(int name) {
   if (auto* const timeline = capi::timeline(); timeline != nullptr)

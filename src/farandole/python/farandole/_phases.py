@@ -16,9 +16,9 @@ import torch
 
 from farandole import _start
 
-DATA, FORWARD, BACKWARD, OPTIMIZER, WAIT, CHECKPOINT, EVALUATION, STEP, OTHER = 0, 1, 2, 3, 5, 6, 7, 10, 11
+DATA, FORWARD, BACKWARD, OPTIMIZER, WAIT, CHECKPOINT, EVALUATION, OTHER = 0, 1, 2, 3, 5, 6, 7, 11
 _NAMES = {DATA: "data", FORWARD: "forward", BACKWARD: "backward", OPTIMIZER: "optimizer", WAIT: "wait",
-          CHECKPOINT: "checkpoint", EVALUATION: "evaluation", STEP: "step"}
+          CHECKPOINT: "checkpoint", EVALUATION: "evaluation"}
 compiling = getattr(torch.compiler, "is_compiling", lambda: False)
 
 
@@ -32,7 +32,7 @@ class Phases:
         self.may_start = True
         self.names = {}
         self.number = 0  # of the step, from 0
-        self.step_begin = None
+        self.begun = False  # The first step has begun.
         self.numbered = False  # The program numbers its steps.
         self.depth = 0  # of phases that have begun
         self.last = None  # end of the last phase
@@ -41,8 +41,7 @@ class Phases:
         self.epoch_pass, self.epoch = None, 0
         self.samples = 0  # of the step, on this rank
         self.facts = {}
-        self.optimizer = None  # weak reference to the one whose steps count
-        self.others, self.most_others = [], 4  # ends of steps of others since its last step; most of them so far
+        self.optimizers = weakref.WeakSet()  # that have begun a step
         self.in_step = []  # ids of optimizers
         self.scaled = None  # the optimizer that a GradScaler steps
         self.in_backward = False
@@ -86,7 +85,7 @@ class Phases:
         if not self.running:
             return
         if self.numbered and self.last:
-            self.end_step(self.last)
+            self.end_own_step(self.last)
         self.leave()
         for function in self.on_close:
             function()
@@ -122,9 +121,7 @@ class Phases:
 
     def fill(self, category, now):
         """Names the time from the end of the last phase until `now`, when this one begins."""
-        if self.step_begin is None:
-            self.step_begin = now
-            self.quick.set_step(self.number)
+        self.begin_first_step()
         if self.last is None:
             return
         if category in (FORWARD, BACKWARD):
@@ -176,28 +173,18 @@ class Phases:
 
     # --- Steps
 
-    def counts(self, optimizer):
-        """Of several optimizers, the first one that makes a step counts the steps."""
-        counting = self.optimizer() if self.optimizer else None
-        if counting is None:
-            self.optimizer = weakref.ref(optimizer)
-        return counting is None or counting is optimizer
-
-    def end_other_step(self, optimizer):
-        """A training may be over without the end of its optimizer: then the steps of the next one have counted."""
-        self.others.append(self.last)
-        if len(self.others) <= 2 * self.most_others:
-            return
-        self.optimizer = weakref.ref(optimizer)
-        ends, self.others = self.others, []
-        for end in ends:
-            self.count_step(optimizer, end)
+    def begin_first_step(self):
+        if not self.begun:
+            self.begun = True
+            self.quick.begin_first_step()
 
     def begin_optimizer(self, optimizer):
         while id(optimizer) in self.in_step:  # Its last step ended with an exception.
             self.in_step.pop()
             self.end(OPTIMIZER)
-        self.counts(optimizer)
+        if optimizer not in self.optimizers:
+            self.optimizers.add(optimizer)
+            weakref.finalize(optimizer, self.quick.forget_optimizer, id(optimizer)).atexit = False
         self.in_step.append(id(optimizer))
         self.begin(OPTIMIZER)
 
@@ -206,41 +193,30 @@ class Phases:
             return
         self.in_step.pop()
         self.end(OPTIMIZER)
-        if not self.counts(optimizer):
-            return self.end_other_step(optimizer)
-        self.most_others = max(self.most_others, len(self.others))
-        self.others.clear()
-        self.count_step(optimizer, self.last)
-
-    def count_step(self, optimizer, end):
-        self.quick.count_step()
+        counted = self.quick.end_step(id(optimizer), self.last)
+        if not counted:
+            return
         if not self.numbered:
-            if self.number == 0:
-                self.quick.fact(b"steps", b"optimizer")
-            self.end_step(end)
-            self.number += 1
-            self.quick.set_step(self.number)
+            self.number += counted
         if self.samples and self.number < 3 and self.facts.get("global_batch") != self.samples * self.quick.size():
             parameters = [p for group in optimizer.param_groups for p in group["params"]]
             self.tell(global_batch=self.samples * self.quick.size(), parameters=sum(p.numel() for p in parameters),
                       device=parameters[0].device.type if parameters else "cpu")
         self.samples = 0
 
-    def end_step(self, end):
-        if self.step_begin is not None and end > self.step_begin:
-            self.quick.span(STEP, self.names[STEP], self.step_begin, end)
-        self.step_begin = end
+    def end_own_step(self, end):
+        """The step of a program without an optimizer."""
+        if not self.optimizers:
+            self.quick.end_step(None, end)
 
     def begin_step(self, number):
         """The program begins its step of this number, and from now on it counts them itself."""
         if not self.here():
             return
-        now = self.quick.now()
+        self.begin_first_step()
         if self.numbered:
-            self.end_step(now)
-        else:
-            self.quick.fact(b"steps", b"program")
-        self.numbered, self.number, self.step_begin = True, number, now
+            self.end_own_step(self.quick.now())
+        self.numbered, self.number = True, number
         self.quick.set_step(number)
 
 
