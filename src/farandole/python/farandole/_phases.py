@@ -1,8 +1,9 @@
 """The phases and steps of a training with torch, without hooks in its modules.
 
-Data is a batch of a DataLoader, forward lasts from the end of the phase before it to the backward pass, and a step ends
-with the step of an optimizer. Batches without a backward pass are evaluation. Only the main thread is recorded. Code
-that torch.compile traces passes through unrecorded, so that it is compiled in one graph as without this.
+Data is a batch of a DataLoader, forward lasts from the call of a module with parameters to the backward pass, and a step
+ends with the step of an optimizer. Without a class for its optimizer, a program's step ends where the next forward pass
+or batch begins. Passes without gradients, and batches without a backward pass, are evaluation. Only the main thread is
+recorded. Code that torch.compile traces passes through unrecorded, so that it is compiled as without this.
 """
 import atexit
 import functools
@@ -10,6 +11,7 @@ import json
 import os
 import sys
 import weakref
+from collections.abc import Mapping
 from threading import get_ident, main_thread
 
 import torch
@@ -18,7 +20,9 @@ from farandole import _start
 
 DATA, FORWARD, BACKWARD, OPTIMIZER, WAIT, CHECKPOINT, EVALUATION, OTHER = 0, 1, 2, 3, 5, 6, 7, 11
 _NAMES = {DATA: "data", FORWARD: "forward", BACKWARD: "backward", OPTIMIZER: "optimizer", WAIT: "wait",
-          CHECKPOINT: "checkpoint", EVALUATION: "evaluation"}
+          CHECKPOINT: "checkpoint", EVALUATION: "evaluation", OTHER: "before forward"}
+_CATEGORIES = {name: category for category, name in _NAMES.items() if category != OTHER}
+_OPEN = None, OPTIMIZER, OTHER  # Other phases may begin within these.
 compiling = getattr(torch.compiler, "is_compiling", lambda: False)
 
 
@@ -34,13 +38,21 @@ class Phases:
         self.number = 0  # of the step, from 0
         self.begun = False  # The first step has begun.
         self.numbered = False  # The program numbers its steps.
-        self.depth = 0  # of phases that have begun
+        self.counted = 0  # steps
+        self.inner = [None]  # categories of the phases and spans that have begun, the innermost last
         self.last = None  # end of the last phase
         self.last_category = None
-        self.batch = None  # (batch size, pass) of the last batch, until a backward pass uses it
-        self.epoch_pass, self.epoch = None, 0
+        self.batches = None  # _Batches of the last batch
+        self.epoch_batches, self.epoch = None, 0
         self.samples = 0  # of the step, on this rank
         self.facts = {}
+        self.models = weakref.WeakKeyDictionary()  # by module: is_trained(), when so many were trained
+        self.with_gradients = weakref.WeakSet()  # modules that were called so
+        self.trained = set()  # ids of their parameters
+        self.passed = False  # A pass has begun since the last batch or backward pass.
+        self.evaluating = False  # No backward pass has followed on the last batch.
+        self.has_optimizer = False  # One was made.
+        self.stepped = False  # Without one: a backward pass has ended since the last step.
         self.optimizers = weakref.WeakSet()  # that have begun a step
         self.in_step = []  # ids of optimizers
         self.scaled = None  # the optimizer that a GradScaler steps
@@ -84,7 +96,7 @@ class Phases:
     def close(self):
         if not self.running:
             return
-        if self.numbered and self.last:
+        if self.last and (self.numbered or self.stepped):
             self.end_own_step(self.last)
         self.leave()
         for function in self.on_close:
@@ -97,26 +109,20 @@ class Phases:
         self.facts.update(facts)
         self.core.run_facts(json.dumps(self.facts).encode())
 
-    def annotate(self, name):
-        """Begins a span of the program's own. Any thread may call this."""
-        if name not in self.names:
-            self.names[name] = self.intern(name)
-        self.quick.begin(OTHER, self.names[name])
-
     # --- Phases
 
-    def begin(self, category):
+    def begin(self, category, name=None):
         now = self.quick.now()
-        if self.depth == 0 or category == BACKWARD:  # An optimizer may call a closure with the whole step.
+        if self.inner[-1] in _OPEN:  # An optimizer may call a closure with the whole step.
             self.fill(category, now)
-        self.depth += 1
-        self.quick.begin(category, self.names[category])
-        if category == OPTIMIZER:
-            self.last, self.last_category = now, None
+        self.inner.append(category)
+        self.quick.begin(category, self.names[name or category])
+        if category in _OPEN:
+            self.last, self.last_category = self.quick.now(), None
 
     def end(self, category):
         self.quick.end()
-        self.depth -= 1
+        self.inner.pop()
         self.last, self.last_category = self.quick.now(), category
 
     def fill(self, category, now):
@@ -124,26 +130,77 @@ class Phases:
         self.begin_first_step()
         if self.last is None:
             return
-        if category in (FORWARD, BACKWARD):
-            between = FORWARD
-        elif category == EVALUATION or (category == DATA and self.batch):
+        before, between = self.last_category, None
+        if category == BACKWARD or (category in (FORWARD, OTHER) and before == FORWARD):
+            between = FORWARD  # for example the loss
+        elif self.inner[-1] is not None:
+            pass
+        elif category == FORWARD:
+            between = OTHER
+        elif category in (DATA, EVALUATION) and before in (DATA, EVALUATION, FORWARD):
             between = EVALUATION
-        elif category == OPTIMIZER and self.last_category == BACKWARD:
+        elif before == BACKWARD and (category == OPTIMIZER or (category == DATA and self.stepped)):
             between = OPTIMIZER  # for example gradients are clipped
-        else:
-            return
-        self.quick.span(between, self.names[between], self.last, now)
+        if between is not None:
+            self.quick.span(between, self.names[between], self.last, now)
+        if self.stepped and category in (DATA, FORWARD):
+            self.stepped = False
+            self.end_own_step(now)
+
+    def begin_span(self, name):
+        """Begins a span of the program's own, which end_span() ends. Its name may be that of a phase. Any thread may
+        call this."""
+        if name not in self.names:
+            self.names[name] = self.intern(name)
+        if get_ident() == self.main:
+            return self.begin(_CATEGORIES.get(name, OTHER), name)
+        self.quick.begin(OTHER, self.names[name])
+
+    def end_span(self):
+        if get_ident() == self.main:
+            return self.end(self.inner[-1])
+        self.quick.end()
+
+    def is_trained(self, module):
+        """Whether gradients were computed for parameters of the module; None if it has no parameters."""
+        known, trained = self.models.get(module, (-1, None))
+        if known != len(self.trained):
+            parameters = {id(parameter) for parameter in module.parameters()}
+            trained = not self.trained.isdisjoint(parameters) if parameters else None
+            self.models[module] = len(self.trained), trained
+        return trained
+
+    def pass_of(self, module):
+        """What a call of the module is: forward, evaluation or neither. Without gradients, what is not trained may be a
+        teacher, which is a part of the step."""
+        trained = self.is_trained(module)
+        if trained is None:
+            return None
+        self.passed = True
+        if not torch.is_grad_enabled():
+            return FORWARD if self.trained and not trained and not self.evaluating else EVALUATION
+        if self.evaluating and not module.training:
+            return EVALUATION
+        if module not in self.with_gradients:
+            self.with_gradients.add(module)
+            self.trained.update(id(parameter) for parameter in module.parameters() if parameter.requires_grad)
+        return FORWARD
+
+    def begin_batch(self):
+        self.evaluating = self.evaluating or self.passed
+        self.passed = False
+        self.begin(DATA)
 
     def begin_backward(self):
         self.begin(BACKWARD)
         self.backward_begin = self.quick.now()
-        if self.batch:
-            size, token = self.batch
-            self.samples += size
-            if token is not self.epoch_pass:
-                self.epoch += self.epoch_pass is not None
-                self.epoch_pass = token
-            self.batch = None
+        self.passed = self.evaluating = False
+        if self.batches:  # Several may have been fetched before, to accumulate gradients.
+            self.samples += self.batches.samples
+            self.batches.samples = 0
+            if self.batches is not self.epoch_batches:
+                self.epoch += self.epoch_batches is not None
+                self.epoch_batches = self.batches
         self.in_backward = True
         self.sent = self.received = self.buckets = 0
         self.in_flight = set()
@@ -159,6 +216,7 @@ class Phases:
             if end > self.sent:
                 self.quick.span(WAIT, self.names[WAIT], self.sent, end)
         self.end(BACKWARD)
+        self.stepped = not (self.has_optimizer or self.numbered)
 
     def send_gradients(self):
         """DDP has begun to reduce a bucket. Returns a function to call when they come back. Any thread may call both."""
@@ -183,6 +241,8 @@ class Phases:
             self.in_step.pop()
             self.end(OPTIMIZER)
         if optimizer not in self.optimizers:
+            self.has_optimizer = True
+            self.stepped = False
             self.optimizers.add(optimizer)
             weakref.finalize(optimizer, self.quick.forget_optimizer, id(optimizer)).atexit = False
         self.in_step.append(id(optimizer))
@@ -196,9 +256,10 @@ class Phases:
         counted = self.quick.end_step(id(optimizer), self.last)
         if not counted:
             return
+        self.counted += counted
         if not self.numbered:
             self.number += counted
-        if self.samples and self.number < 3 and self.facts.get("global_batch") != self.samples * self.quick.size():
+        if self.samples and self.counted <= 3 and self.facts.get("global_batch") != self.samples * self.quick.size():
             parameters = [p for group in optimizer.param_groups for p in group["params"]]
             self.tell(global_batch=self.samples * self.quick.size(), parameters=sum(p.numel() for p in parameters),
                       device=parameters[0].device.type if parameters else "cpu")
@@ -206,8 +267,11 @@ class Phases:
 
     def end_own_step(self, end):
         """The step of a program without an optimizer."""
-        if not self.optimizers:
-            self.quick.end_step(None, end)
+        if self.optimizers:
+            return
+        counted = self.quick.end_step(None, end)
+        if not self.numbered:
+            self.number += counted
 
     def begin_step(self, number):
         """The program begins its step of this number, and from now on it counts them itself."""
@@ -216,7 +280,7 @@ class Phases:
         self.begin_first_step()
         if self.numbered:
             self.end_own_step(self.quick.now())
-        self.numbered, self.number = True, number
+        self.numbered, self.number, self.stepped = True, number, False
         self.quick.set_step(number)
 
 
@@ -242,6 +306,26 @@ def replace(function, *owners):
             setattr(owner, name, called)
 
 
+class _Batches:
+    """What an iterator of a DataLoader has given."""
+
+    def __init__(self, loader):
+        size = loader.batch_size or getattr(loader.batch_sampler, "batch_size", None)
+        self.size = size if isinstance(size, int) else None
+        self.samples = 0  # that no backward pass has used yet
+
+    def add(self, batch):
+        self.samples += self.size or _first_length(batch)
+
+
+def _first_length(batch):
+    if isinstance(batch, torch.Tensor):
+        return len(batch) if batch.dim() else 0
+    if isinstance(batch, Mapping):
+        batch = list(batch.values())
+    return _first_length(batch[0]) if isinstance(batch, (list, tuple)) and batch else 0
+
+
 def install():
     """Returns the Phases of this process."""
     phases = Phases()
@@ -263,18 +347,18 @@ def _watch_data(phases):
             batches = original(loader)
         finally:
             phases.end(DATA)
-        size = loader.batch_size or getattr(loader.batch_sampler, "batch_size", None) or 0
-        batches._farandole = size if isinstance(size, int) else 0, object()
+        batches._farandole = _Batches(loader)
         return batches
 
     def __next__(original, batches):
         if not phases.here(early=True):
             return original(batches)
-        phases.begin(DATA)
-        phases.batch = None
+        phases.begin_batch()
         try:
             batch = original(batches)
-            phases.batch = getattr(batches, "_farandole", (0, None))
+            phases.batches = getattr(batches, "_farandole", None)
+            if phases.batches:
+                phases.batches.add(batch)
             return batch
         finally:
             phases.end(DATA)
@@ -293,19 +377,34 @@ def _watch_passes(phases):
         finally:
             phases.end_backward()
 
-    def forward(original, *arguments, **named):
-        if not phases.here():
-            return original(*arguments, **named)
-        category = FORWARD if torch.is_grad_enabled() else EVALUATION
+    original = torch.nn.Module.__call__
+
+    @functools.wraps(original)
+    def __call__(module, *arguments, **named):
+        """Also called for each module in a module, so that it does little there."""
+        if compiling() or phases.inner[-1] not in _OPEN or compiles() or not phases.here(early=True):
+            return original(module, *arguments, **named)
+        category = phases.pass_of(module)
+        if category is None:
+            return original(module, *arguments, **named)
         phases.begin(category)
         try:
-            return original(*arguments, **named)
+            return original(module, *arguments, **named)
         finally:
             phases.end(category)
 
+    def skip():  # so that torch.compile begins at the same function as without this
+        sys.modules["torch._dynamo.decorators"].skip_code(__call__.__code__)
+
+    # Whether this runs between graphs of torch.compile.
+    compiles = getattr(torch._C._dynamo.eval_frame, "get_eval_frame_callback", lambda: None)
+    _start.after("torch._dynamo.decorators", skip)
+    torch.nn.Module.__call__ = __call__
+    for name in "utils", "variables.nn_module":  # They ask whether a module is called in a special way.
+        known = sys.modules.get("torch._dynamo." + name)
+        if getattr(known, "unpatched_nn_module_call", None) is original:
+            known.unpatched_nn_module_call = __call__
     replace(backward, torch.autograd)
-    if torch.distributed.is_available():
-        replace(forward, torch.nn.parallel.DistributedDataParallel)
 
 
 def _watch_optimizers(phases):
@@ -340,6 +439,11 @@ def _watch_optimizers(phases):
         finally:
             phases.end(OPTIMIZER)
 
+    def __init__(original, *arguments, **named):
+        phases.has_optimizer = True
+        original(*arguments, **named)
+
+    replace(__init__, torch.optim.Optimizer)
     register_optimizer_step_pre_hook(before)
     register_optimizer_step_post_hook(after)
     scaler = getattr(torch.amp, "GradScaler", None) or torch.cuda.amp.GradScaler
@@ -350,7 +454,7 @@ def _watch_optimizers(phases):
 def _watch_checkpoints(phases):
     def saving(name):
         def save(original, *arguments, **named):
-            if phases.depth or not phases.running or not phases.here():
+            if not phases.running or not phases.here() or phases.inner[-1] not in _OPEN:
                 return original(*arguments, **named)
             phases.begin(CHECKPOINT)
             try:

@@ -28,7 +28,8 @@ def _running():
 
 
 class span(contextlib.ContextDecorator):
-    """Records a block, or each call of a function, under a name: `with span("augment"):` or `@span("augment")`."""
+    """Records a block, or each call of a function, under a name: `with span("augment"):` or `@span("augment")`. The
+    names of phases, such as "data", make it a part of them."""
 
     def __init__(self, name):
         self.name = name
@@ -37,12 +38,12 @@ class span(contextlib.ContextDecorator):
     def __enter__(self):
         self._begun.append(_running())
         if self._begun[-1]:
-            _phases.annotate(self.name)
+            _phases.begin_span(self.name)
         return self
 
     def __exit__(self, *_):
         if self._begun.pop() and _phases.running:
-            _phases.quick.end()
+            _phases.end_span()
 
 
 def step(number):
