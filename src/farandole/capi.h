@@ -103,7 +103,7 @@ void fdl_fact(const char* fact, const char* value); /* of this rank, as in Timel
 /* Writes run.json on rank 0. `facts` is a JSON object with fields of docs/file-formats.md, which are added
  * to what is known (ranks, hosts, start). Other ranks do nothing. */
 int fdl_run_facts(const char* facts);
-/* Adds a line to metrics.jsonl on rank 0. `values` is a JSON object of numbers. */
+/* Adds a line to metrics.jsonl on rank 0. `values` is a JSON object of numbers, and null for one that is not finite. */
 int fdl_log(int64_t step, int64_t epoch, const char* values);
 
 /* Collectives of another library, for example Gloo: they are recorded, and the watchdog sees them. `ranks`

@@ -143,7 +143,7 @@ static void record(void) {
   EXPECT(fdl_end_step(&other, fdl_now()) == 1);
   EXPECT(fdl_run_facts("{\"program\": \"functions\", \"global_batch\": 6, \"versions\": {\"torch\": \"2.0\"}}") == 0);
   EXPECT(fdl_run_facts("{\"parameters\": 17}") == 0);
-  EXPECT(fdl_log(3, 1, "{\"loss\": 0.5}") == 0);
+  EXPECT(fdl_log(3, 1, "{\"loss\": 0.5, \"norm\": null}") == 0);
 }
 
 int main(void) {

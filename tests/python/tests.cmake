@@ -10,6 +10,7 @@ farandole_script_test(python.estimator python/estimator/estimator.sh 60)
 set_tests_properties(python.record python.backend python.exits python.faults python.runner python.hvd_ops python.hvd_optimizer
                      python.estimator
                      PROPERTIES PROCESSORS 2 LABELS program)
-# Where tools/setup --spark has been called; tools/soak calls it.
+# Where tools/setup --spark or --frameworks has been called; tools/soak calls them.
 farandole_script_test(python.spark python/estimator/spark.sh 60)
-set_tests_properties(python.spark PROPERTIES PROCESSORS 2 LABELS "program;random")
+farandole_script_test(python.frameworks python/frameworks.sh 90)
+set_tests_properties(python.spark python.frameworks PROPERTIES PROCESSORS 2 LABELS "program;random")

@@ -1,6 +1,7 @@
 // The recorder's part of farandole/capi.h.
 #include <array>
 #include <atomic>
+#include <cmath>
 #include <limits>
 #include <memory>
 #include <mutex>
@@ -210,8 +211,10 @@ int fdl_log(int64_t step, int64_t epoch, const char* values) {
     MetricsLog::Values line{step, epoch, {}};
     const auto given = capi::parse_object(values);
     for (const auto& [name, value] : given.items()) {
-      if (!value.is_number()) throw UserError("the value of " + name + " is no number; log numbers only");
-      line.values.emplace_back(name, value.get<double>());
+      if (!value.is_number() && !value.is_null())
+        throw UserError("the value of " + name +
+                        " is no number; log numbers, or null for one that is not finite");
+      line.values.emplace_back(name, value.is_null() ? std::nan("") : value.get<double>());
     }
     if (own.job.layout().rank != 0 || own.job.recorded().empty()) return;
     // Where the program continues is not known here, so no line is dropped.

@@ -1,15 +1,16 @@
 """The phases and steps of a training with torch, without hooks in its modules.
 
-Data is a batch of a DataLoader, forward lasts from the call of a module with parameters to the backward pass, and a step
-ends with the step of an optimizer. Without a class for its optimizer, a program's step ends where the next forward pass
-or batch begins. Passes without gradients, and batches without a backward pass, are evaluation. Only the main thread is
-recorded. Code that torch.compile traces passes through unrecorded, so that it is compiled as without this.
+Data is a batch of a DataLoader, forward lasts from the call of a module with parameters to the backward pass, and a
+step ends with the step of an optimizer. Without a class for its optimizer, a program's step ends where the next forward
+pass or batch begins. Passes without gradients, and batches without a backward pass, are evaluation. Only the main
+thread is recorded. Code that torch.compile traces passes through unrecorded, so that it is compiled as without this.
 """
 import atexit
 import functools
 import json
 import os
 import sys
+import time
 import weakref
 from collections.abc import Mapping
 from threading import get_ident, main_thread
@@ -22,6 +23,7 @@ DATA, FORWARD, BACKWARD, OPTIMIZER, WAIT, CHECKPOINT, EVALUATION, OTHER = 0, 1, 
 _NAMES = {DATA: "data", FORWARD: "forward", BACKWARD: "backward", OPTIMIZER: "optimizer", WAIT: "wait",
           CHECKPOINT: "checkpoint", EVALUATION: "evaluation", OTHER: "before forward"}
 _CATEGORIES = {name: category for category, name in _NAMES.items() if category != OTHER}
+_SOON = 30  # seconds
 _OPEN = None, OPTIMIZER, OTHER  # Other phases may begin within these.
 compiling = getattr(torch.compiler, "is_compiling", lambda: False)
 
@@ -40,6 +42,7 @@ class Phases:
         self.numbered = False  # The program numbers its steps.
         self.counted = 0  # steps
         self.inner = [None]  # categories of the phases and spans that have begun, the innermost last
+        self.is_within = False  # a phase in which no other begins
         self.last = None  # end of the last phase
         self.last_category = None
         self.batches = None  # _Batches of the last batch
@@ -76,12 +79,13 @@ class Phases:
         self.may_start = False
         try:
             from farandole._core import check, core, quick
-        except ImportError as error:  # The program itself can go on.
-            print(f"farandole: nothing is recorded: {error}", file=sys.stderr, flush=True)
-            return False
+        except ImportError as error:
+            return _say_nothing_is_recorded(error)
         self.check, self.core, self.quick = check, core, quick
-        if failure := core.init():
-            core.abort(failure, quick.error())
+        if not quick.is_running() and not _all_ranks_come():
+            return _say_nothing_is_recorded("not all ranks can record; start all of them by the same command")
+        if core.init():
+            return _say_nothing_is_recorded(quick.error().decode(errors="replace"))
         self.running = True
         from farandole import _exits
         _exits.install()
@@ -113,9 +117,10 @@ class Phases:
 
     def begin(self, category, name=None):
         now = self.quick.now()
-        if self.inner[-1] in _OPEN:  # An optimizer may call a closure with the whole step.
+        if not self.is_within:  # An optimizer may call a closure with the whole step.
             self.fill(category, now)
         self.inner.append(category)
+        self.is_within = category not in _OPEN
         self.quick.begin(category, self.names[name or category])
         if category in _OPEN:
             self.last, self.last_category = self.quick.now(), None
@@ -123,6 +128,7 @@ class Phases:
     def end(self, category):
         self.quick.end()
         self.inner.pop()
+        self.is_within = self.inner[-1] not in _OPEN
         self.last, self.last_category = self.quick.now(), category
 
     def fill(self, category, now):
@@ -131,7 +137,7 @@ class Phases:
         if self.last is None:
             return
         before, between = self.last_category, None
-        if category == BACKWARD or (category in (FORWARD, OTHER) and before == FORWARD):
+        if category == BACKWARD or (before == FORWARD and category in (FORWARD, EVALUATION, OTHER)):
             between = FORWARD  # for example the loss
         elif self.inner[-1] is not None:
             pass
@@ -253,25 +259,27 @@ class Phases:
             return
         self.in_step.pop()
         self.end(OPTIMIZER)
-        counted = self.quick.end_step(id(optimizer), self.last)
+        self.end_step(id(optimizer), self.last, (p for group in optimizer.param_groups for p in group["params"]))
+
+    def end_own_step(self, end):
+        """The step of a program without an optimizer."""
+        if not self.optimizers:
+            self.end_step(None, end)
+
+    def end_step(self, optimizer, end, parameters=()):
+        counted = self.quick.end_step(optimizer, end)
         if not counted:
             return
         self.counted += counted
         if not self.numbered:
             self.number += counted
-        if self.samples and self.counted <= 3 and self.facts.get("global_batch") != self.samples * self.quick.size():
-            parameters = [p for group in optimizer.param_groups for p in group["params"]]
-            self.tell(global_batch=self.samples * self.quick.size(), parameters=sum(p.numel() for p in parameters),
-                      device=parameters[0].device.type if parameters else "cpu")
+        global_batch = self.samples * self.quick.size()
+        if global_batch and self.counted <= 3 and self.facts.get("global_batch") != global_batch:
+            parameters = list(parameters)
+            if parameters:
+                self.facts.update(parameters=sum(p.numel() for p in parameters), device=parameters[0].device.type)
+            self.tell(global_batch=global_batch)
         self.samples = 0
-
-    def end_own_step(self, end):
-        """The step of a program without an optimizer."""
-        if self.optimizers:
-            return
-        counted = self.quick.end_step(None, end)
-        if not self.numbered:
-            self.number += counted
 
     def begin_step(self, number):
         """The program begins its step of this number, and from now on it counts them itself."""
@@ -284,10 +292,39 @@ class Phases:
         self.quick.set_step(number)
 
 
+def _say_nothing_is_recorded(why):
+    """The program itself can go on. The reason is that of all ranks, or of those on a host."""
+    if os.environ.get("LOCAL_RANK", "0") == "0":
+        print(f"farandole: nothing is recorded: {why}", file=sys.stderr, flush=True)
+    return False
+
+
 def _is_one_of_many():
     from torch import distributed
     many = any(os.environ.get(size, "1") != "1" for size in ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE"))
     return many and not (distributed.is_available() and distributed.is_initialized())
+
+
+def _all_ranks_come():
+    """Whether all ranks are here or come soon. MPI would wait for ever for one that does not."""
+    from torch import distributed
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return True
+    ranks = distributed.get_world_size()
+    if str(ranks) != os.environ.get("WORLD_SIZE"):
+        return True
+    store = distributed.PrefixStore("farandole", distributed.distributed_c10d._get_default_store())
+    try:
+        if store.add("ranks", 1) == ranks:
+            store.compare_set("all", "", "come")
+        late = time.monotonic() + _SOON
+        while not store.check(["all"]):  # It does not complain, as wait() does.
+            if time.monotonic() > late:
+                store.compare_set("all", "", "do not come")
+            time.sleep(0.01)
+        return store.get("all") == b"come"
+    except RuntimeError:  # The program finds out itself what is the matter.
+        return False
 
 
 def replace(function, *owners):
@@ -382,7 +419,7 @@ def _watch_passes(phases):
     @functools.wraps(original)
     def __call__(module, *arguments, **named):
         """Also called for each module in a module, so that it does little there."""
-        if compiling() or phases.inner[-1] not in _OPEN or compiles() or not phases.here(early=True):
+        if phases.is_within or compiling() or compiles() or not phases.here(early=True):
             return original(module, *arguments, **named)
         category = phases.pass_of(module)
         if category is None:
@@ -454,7 +491,7 @@ def _watch_optimizers(phases):
 def _watch_checkpoints(phases):
     def saving(name):
         def save(original, *arguments, **named):
-            if not phases.running or not phases.here() or phases.inner[-1] not in _OPEN:
+            if phases.is_within or not phases.running or not phases.here():
                 return original(*arguments, **named)
             phases.begin(CHECKPOINT)
             try:

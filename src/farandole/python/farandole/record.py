@@ -8,12 +8,15 @@ optimizer step.
 import contextlib
 import ctypes
 import json
+import math
+import sys
 
 from farandole import _start
 
 __all__ = ["log", "span", "step", "stopping"]
 
 _phases = None  # if this process is a rank and has imported torch
+_said = set()  # what log() has complained about
 
 
 def _install():
@@ -53,12 +56,24 @@ def step(number):
 
 
 def log(epoch=None, **values):
-    """Writes numbers of the current step, such as loss=…, to RUN/metrics.jsonl. Only rank 0 reads them, so a tensor
-    on a GPU makes the others wait for nothing."""
+    """Writes numbers of the current step, such as loss=…, to RUN/metrics.jsonl; null for one that is not finite. Only
+    rank 0 reads them, so a tensor on a GPU makes the others wait for nothing."""
     if not _running() or _phases.quick.rank() != 0:
         return
-    numbers = json.dumps({name: float(value) for name, value in values.items()})
-    _phases.check(_phases.core.log(_phases.number, _phases.epoch if epoch is None else epoch, numbers.encode()))
+    numbers = {name: float(value) for name, value in values.items()}
+    for name, number in numbers.items():
+        if not math.isfinite(number):
+            _complain(name, f"step {_phases.number}: {name} is {number}; metrics.jsonl has null for such values")
+            numbers[name] = None
+    epoch = _phases.epoch if epoch is None else epoch
+    if _phases.core.log(_phases.number, epoch, json.dumps(numbers).encode()):
+        _complain(None, f"a line of metrics is lost: {_phases.quick.error().decode(errors='replace')}")
+
+
+def _complain(about, text):
+    if about not in _said:
+        _said.add(about)
+        print("farandole: " + text, file=sys.stderr, flush=True)
 
 
 def stopping():
