@@ -1,5 +1,5 @@
 # Without PyTorch in Python, they skip. Optimized programs only: Python cannot load a library with a sanitizer.
-farandole_script_test(python.record python/record.sh 70)
+farandole_script_test(python.record python/record/record.sh 70)
 farandole_script_test(python.backend python/backend.sh 60)
 farandole_script_test(python.exits python/exits.sh 30)
 farandole_script_test(python.faults python/faults.sh 60)
@@ -12,5 +12,5 @@ set_tests_properties(python.record python.backend python.exits python.faults pyt
                      PROPERTIES PROCESSORS 2 LABELS program)
 # Where tools/setup --spark or --frameworks has been called; tools/soak calls them.
 farandole_script_test(python.spark python/estimator/spark.sh 60)
-farandole_script_test(python.frameworks python/frameworks.sh 90)
+farandole_script_test(python.frameworks python/record/frameworks.sh 90)
 set_tests_properties(python.spark python.frameworks PROPERTIES PROCESSORS 2 LABELS "program;random")

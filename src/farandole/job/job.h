@@ -154,8 +154,8 @@ class Job {
   const std::filesystem::path& recorded() const;
   const RunProgress& earlier_progress() const;
 
-  // For steps that are counted (job/step_marks.h): the first one begins now; an optimizer has ended its step(),
-  // by which so many steps have counted; it is destroyed.
+  // For steps that are counted (job/step_marks.h): the first one begins now; an optimizer has ended its
+  // step(), by which so many steps have counted; it is destroyed.
   void first_step_begins();
   int optimizer_ended_step(const void* optimizer, std::int64_t end_ns);
   void optimizer_is_gone(const void* optimizer);

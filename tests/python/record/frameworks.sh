@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Steps, global batch, rate and phases of programs of Lightning, Transformers and Accelerate are those of the framework.
-source "$(dirname "${BASH_SOURCE[0]}")/../launch/expect.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/../../launch/expect.sh"
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 unset "${!SLURM_@}" "${!FARANDOLE_RUN_@}" MASTER_ADDR MASTER_PORT
 source "$FARANDOLE_SOURCE/tests/wheel_python.sh"
@@ -15,7 +15,7 @@ equal() {
   ! grep farandole "$work/err" || fail "$2: the launcher or a rank complains"
   cp "$work/out" "$run/own"
   expect 0 "$bin/farandole" analyze "$run" --format json -o "$run.json"
-  expect 0 /usr/bin/python3 "$here/expect_run.py" "$run.json" "$run" "$(sed -n 's/^steps //p' "$run/own")" 0.95 forward\>0 backward\>0 \
+  expect 0 /usr/bin/python3 "$here/../expect_run.py" "$run.json" "$run" "$(sed -n 's/^steps //p' "$run/own")" 0.95 forward\>0 backward\>0 \
     optimizer\>0 data\>0 evaluation\<0.2 other\<0.15 "${@:4}"
   expect 0 /usr/bin/python3 - "$run" <<'PYTHON'
 import json
