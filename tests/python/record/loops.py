@@ -67,6 +67,7 @@ def made(count, name="before forward", around=None):
 def main():
     net, teacher = Net(), Net()
     layers = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64))
+    layers[1].register_forward_hook(lambda *_: None)  # which torch.compile traces
     compiled = torch.compile(layers, backend=lambda graph, _: graph.forward, fullgraph=True)
     loss = Slow()
 

@@ -149,6 +149,8 @@ std::string change_for(const LateGroup& group, ProgramKind kind) {
   if (phase == "evaluation") return "distribute the evaluation over the ranks";
   if (group.worst.pattern == LatePattern::one_off)
     return "check what the node did at that time: other jobs, page cache, file system";
+  if (phase == "other")
+    return "look in the timeline what that rank does outside the phases, such as preparing its batches";
   return "check the node for other load, clock frequency and thermal limits, or give it smaller batches";
 }
 
