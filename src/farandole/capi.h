@@ -92,14 +92,18 @@ void fdl_begin(int category, int name);
 void fdl_end(void);
 void fdl_span(int category, int name, int64_t start, int64_t end); /* one that has ended */
 void fdl_set_step(int64_t step); /* records from now on belong to it; -1: to no step */
-void fdl_count_step(void);       /* an optimizer has ended a step; the watchdog counts them */
+/* For a program that does not number its steps: the first one begins; an optimizer has ended its step, by which so
+ * many steps have counted; it exists no more. Of several optimizers, one counts. An optimizer is any address. */
+void fdl_begin_first_step(void);
+int fdl_end_step(const void* optimizer, int64_t end);
+void fdl_forget_optimizer(const void* optimizer);
 void fdl_instant(int name);
 void fdl_counter(int name, double value);
 void fdl_fact(const char* fact, const char* value); /* of this rank, as in Timeline::set_metadata() */
 /* Writes run.json on rank 0. `facts` is a JSON object with fields of docs/file-formats.md, which are added
  * to what is known (ranks, hosts, start). Other ranks do nothing. */
 int fdl_run_facts(const char* facts);
-/* Adds a line to metrics.jsonl on rank 0. `values` is a JSON object of numbers. */
+/* Adds a line to metrics.jsonl on rank 0. `values` is a JSON object of numbers, and null for one that is not finite. */
 int fdl_log(int64_t step, int64_t epoch, const char* values);
 
 /* Collectives of another library, for example Gloo: they are recorded, and the watchdog sees them. `ranks`

@@ -150,12 +150,16 @@ static void record(void) {
     fdl_leave(observed, first);
     fdl_leave(observed, fdl_enter(observed, "broadcast", "third", 8, 1));
     fdl_span(FDL_STEP, name, start, fdl_now());
-    fdl_count_step();
   }
   fdl_observe_end(observed);
+  fdl_set_step(-1);
+  fdl_begin_first_step();
+  EXPECT(fdl_end_step(&name, fdl_now()) == 1 && fdl_end_step(&other, fdl_now()) == 0);
+  fdl_forget_optimizer(&name);
+  EXPECT(fdl_end_step(&other, fdl_now()) == 1);
   EXPECT(fdl_run_facts("{\"program\": \"functions\", \"global_batch\": 6, \"versions\": {\"torch\": \"2.0\"}}") == 0);
   EXPECT(fdl_run_facts("{\"parameters\": 17}") == 0);
-  EXPECT(fdl_log(3, 1, "{\"loss\": 0.5}") == 0);
+  EXPECT(fdl_log(3, 1, "{\"loss\": 0.5, \"norm\": null}") == 0);
 }
 
 int main(void) {

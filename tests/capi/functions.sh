@@ -13,7 +13,7 @@ import json
 facts = json.load(open("run/run.json"))
 assert (facts["program"], facts["global_batch"], facts["parameters"], facts["ranks"]) == ("functions", 6, 17, 3), facts
 assert facts["versions"]["torch"] == "2.0" and facts["exit_code"] == 0, facts
-assert [json.loads(line) for line in open("run/metrics.jsonl")] == [{"step": 3, "epoch": 1, "loss": 0.5}]
+assert [json.loads(line) for line in open("run/metrics.jsonl")] == [{"step": 3, "epoch": 1, "loss": 0.5, "norm": None}]
 events = json.load(gzip.open("run/timeline.json.gz"))["traceEvents"]
 names = collections.Counter((event["name"], event["pid"]) for event in events if event.get("cat") == "communication")
 spans = collections.Counter(event["cat"] for event in events if event["ph"] == "X")

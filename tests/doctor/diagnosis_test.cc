@@ -302,6 +302,14 @@ TEST(Diagnosis, ListsVersionsThatDiffer) {
   EXPECT_THAT(found.evidence, Not(Contains(HasSubstr("mpi differs"))));
 }
 
+TEST(Diagnosis, MentionsALossThatIsNotFinite) {
+  auto run = run_of(1);
+  end(run.ranks[0], 0);
+  EXPECT_THAT(diagnose(run).evidence, Not(Contains(HasSubstr("loss"))));
+  run.nonfinite_since = 7;
+  EXPECT_THAT(diagnose(run).evidence, Contains("the loss is not finite (NaN or infinite) since step 7"));
+}
+
 TEST(Diagnosis, OfNothingIsUnknown) {
   auto run = run_of(0);
   run.job.reset();

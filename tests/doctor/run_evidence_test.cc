@@ -134,6 +134,20 @@ TEST_F(RunEvidenceTest, KnowsTheLastStepOfARankThatDiedOutsideOfOne) {
   }
 }
 
+TEST_F(RunEvidenceTest, KnowsSinceWhenTheLossIsNotFinite) {
+  std::ofstream metrics(folder_ / "metrics.jsonl");
+  const auto log = [&](const std::string& rest) {
+    static int step = 0;
+    metrics << "{\"step\":" << step++ << ',' << rest << "}\n" << std::flush;
+    return read().nonfinite_since;
+  };
+  EXPECT_EQ(log("\"loss\":null"), 0);
+  EXPECT_EQ(log("\"loss\":2.5"), std::nullopt);
+  EXPECT_EQ(log("\"loss\":null"), 2);
+  EXPECT_EQ(log("\"loss\":null"), 2);
+  EXPECT_EQ(log("\"lr\":1"), 2);
+}
+
 // The other files are still read.
 TEST_F(RunEvidenceTest, NamesAFolderThatIsNone) {
   std::ofstream(folder_ / "recorder") << "x";

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <vector>
 
+#include "farandole/base/clock.h"
 #include "farandole/base/files/temporary_folder.h"
 #include "farandole/base/run/run_files.h"
 #include "farandole/timeline/recorder/recorder_file.h"
@@ -15,10 +16,7 @@ class StepMarksTest : public testing::Test {
  protected:
   StepMarksTest() : timeline(run_timeline(run.path())) {}
 
-  void step(const void* optimizer) {
-    if (const auto number = marks.begin(timeline, optimizer)) timeline.set_step(*number);
-    if (const auto number = marks.end(timeline, optimizer)) timeline.set_step(*number);
-  }
+  int step(const void* optimizer) { return marks.end(timeline, optimizer, now_ns(), set_step); }
   // The numbers of the recorded step spans.
   std::vector<std::int64_t> steps() const {
     std::vector<std::int64_t> numbers;
@@ -31,6 +29,7 @@ class StepMarksTest : public testing::Test {
   const TemporaryFolder run;
   Timeline timeline;
   StepMarks marks;
+  const StepMarks::SetStep set_step = [this](std::int64_t number) { timeline.set_step(number); };
   const int one = 0, other = 0;
 };
 
@@ -43,6 +42,14 @@ TEST_F(StepMarksTest, NumbersAndMarksTheStepsOfAProgramThatDoesNot) {
   EXPECT_TRUE(are_counted());
 }
 
+TEST_F(StepMarksTest, MarksTheFirstStepIfItsBeginIsKnown) {
+  marks.begin_first(now_ns(), set_step);
+  EXPECT_EQ(timeline.step(), 0);
+  for (int i = 0; i < 3; ++i) step(nullptr);
+  marks.begin_first(now_ns(), set_step);  // does nothing
+  EXPECT_EQ(steps(), Numbers({0, 1, 2}));
+}
+
 TEST_F(StepMarksTest, CountsOneOfSeveralOptimizers) {
   for (int i = 0; i < 3; ++i) {
     step(&one);
@@ -52,6 +59,18 @@ TEST_F(StepMarksTest, CountsOneOfSeveralOptimizers) {
   marks.forget(&one);
   step(&other);
   EXPECT_EQ(steps(), Numbers({1, 2, 3}));
+}
+
+TEST_F(StepMarksTest, CountsAnotherOptimizerIfTheFirstOneStops) {
+  marks.begin_first(now_ns(), set_step);
+  EXPECT_EQ(step(&one), 1);
+  for (int i = 0; i < 6; ++i) EXPECT_EQ(step(&other), 0);
+  EXPECT_EQ(step(&one), 1);
+  for (int i = 0; i < 12; ++i) EXPECT_EQ(step(&other), 0);  // twice as many as before
+  EXPECT_EQ(step(&other), 13);
+  EXPECT_EQ(step(&other), 1);
+  EXPECT_EQ(steps().size(), 16u);
+  EXPECT_EQ(timeline.step(), 16);
 }
 
 TEST_F(StepMarksTest, LeaveTheNumbersToAProgramThatHasThem) {

@@ -201,6 +201,14 @@ TEST_F(StatusOfRun, CountsStepsAndTimes) {
   EXPECT_THAT(status_text({status, status}), HasSubstr("20/100"));
 }
 
+TEST_F(StatusOfRun, SaysThatTheLossIsNotFinite) {
+  std::ofstream(run / "metrics.jsonl") << "{\"step\":1,\"loss\":2.5}\n{\"step\":2,\"loss\":null}\n";
+  const auto status = read();
+  EXPECT_THAT(status_text({status}), HasSubstr("loss        not finite (NaN or infinite)\n"));
+  EXPECT_THAT(status_text({status, status}), HasSubstr("nan"));
+  EXPECT_TRUE(nlohmann::json::parse(status_json({status}))["runs"][0]["loss"].is_null());
+}
+
 TEST_F(StatusOfRun, NeedsARunDirectory) {
   EXPECT_THROW(read_run_status(run / "absent"), UserError);
   EXPECT_THROW(read_run_status(run), UserError);

@@ -1,5 +1,6 @@
 """expect_run.py REPORT.json RUN STEPS SHARE WORD...: the report has so many steps, phases cover at least this share of each
-rank's median step, and each WORD is a collective with a rank-to-rank wait, or PHASE>0 a phase that takes time.
+rank's median step, and each WORD is a collective with a rank-to-rank wait, PHASE>0 a phase that takes time, PHASE<SHARE one that takes less, or
+NAME=SECONDS what spans of this name last on rank 0, within a quarter.
 The median, because on a busy machine a thread may lose its core between two phases; of a few steps, the best one."""
 import collections
 import gzip
@@ -27,7 +28,8 @@ for event in json.load(gzip.open(f"{folder}/timeline.json.gz"))["traceEvents"]:
     if event["ph"] == "X" and event["tid"] % 1000 == 0 and event["dur"] > 0:
         spans[event["pid"], event["cat"] == "step"].append(event)
 for pid in range(1, run["ranks"] + 1):
-    phases = sorted((one for one in spans[pid, False] if one["cat"] != "other"), key=lambda one: one["ts"])
+    phases = sorted((one for one in spans[pid, False] if one["cat"] != "other" or one["name"] == "before forward"),
+                    key=lambda one: one["ts"])
     shares = [covered(step, phases) for step in spans[pid, True]]
     typical = statistics.median if len(shares) >= 8 else max
     assert typical(shares) >= float(share), f"phases cover {shares} of the steps of process {pid}"
@@ -35,5 +37,12 @@ collectives = [f"{one['name']}:{one['operation']}" for one in run["communication
 for word in words:
     if word.endswith(">0"):
         assert run["phases"][word[:-2]] > 0, f"no time in {word[:-2]}: {run['phases']}"
+    elif "<" in word:
+        phase, _, most = word.partition("<")
+        assert run["phases"][phase] < float(most), f"too much time in {phase}: {run['phases']}"
+    elif "=" in word:
+        name, _, seconds = word.partition("=")
+        lasted = sum(one["dur"] for one in spans[1, False] if one["name"] == name) * 1e-6
+        assert abs(lasted - float(seconds)) < 0.25 * float(seconds), f"{name} lasts {lasted} s, not {seconds} s"
     else:
         assert word in collectives, f"{word} is not among {collectives}"

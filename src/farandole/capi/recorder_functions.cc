@@ -1,6 +1,7 @@
 // The recorder's part of farandole/capi.h.
 #include <array>
 #include <atomic>
+#include <cmath>
 #include <limits>
 #include <memory>
 #include <mutex>
@@ -210,8 +211,10 @@ int fdl_log(int64_t step, int64_t epoch, const char* values) {
     MetricsLog::Values line{step, epoch, {}};
     const auto given = capi::parse_object(values);
     for (const auto& [name, value] : given.items()) {
-      if (!value.is_number()) throw UserError("the value of " + name + " is no number; log numbers only");
-      line.values.emplace_back(name, value.get<double>());
+      if (!value.is_number() && !value.is_null())
+        throw UserError("the value of " + name +
+                        " is no number; log numbers, or null for one that is not finite");
+      line.values.emplace_back(name, value.is_null() ? std::nan("") : value.get<double>());
     }
     if (own.job.layout().rank != 0 || own.job.recorded().empty()) return;
     // Where the program continues is not known here, so no line is dropped.
@@ -246,8 +249,18 @@ void fdl_span(int category, int name, int64_t start, int64_t end) {
 void fdl_set_step(int64_t step) {
   if (auto* const own = capi::running(); own != nullptr) own->job.program_sets_step(step);
 }
-void fdl_count_step() {
-  if (auto* const own = capi::running(); own != nullptr) own->job.calls().count_step();
+void fdl_begin_first_step() {
+  if (auto* const own = capi::running(); own != nullptr) own->job.first_step_begins();
+}
+int fdl_end_step(const void* optimizer, int64_t end) {
+  auto* const own = capi::running();
+  if (own == nullptr) return 0;
+  const int counted = own->job.optimizer_ended_step(optimizer, end);
+  for (int i = 0; i < counted; ++i) own->job.calls().count_step();
+  return counted;
+}
+void fdl_forget_optimizer(const void* optimizer) {
+  if (auto* const own = capi::running(); own != nullptr) own->job.optimizer_is_gone(optimizer);
 }
 void fdl_instant(int name) {
   if (auto* const timeline = capi::timeline(); timeline != nullptr)

@@ -123,6 +123,8 @@ class Finder {
 
   void progress() {
     if (run_.last_step) add(fmt::format("metrics.jsonl ends at step {}", *run_.last_step));
+    if (run_.nonfinite_since)
+      add(fmt::format("the loss is not finite (NaN or infinite) since step {}", *run_.nonfinite_since));
     if (run_.checkpoint_step)
       add(fmt::format("the newest checkpoint is from step {}", *run_.checkpoint_step));
     if (!run_.other_checkpoint.empty())

@@ -267,6 +267,12 @@ class Gatherer {
         if (!json.is_object()) return;
         if (const auto step = json.find("step"); step != json.end() && step->is_number_integer())
           run_.last_step = step->get<std::int64_t>();
+        const auto loss = json.find("loss");
+        if (loss == json.end()) return;
+        if (!loss->is_null())
+          run_.nonfinite_since.reset();
+        else if (!run_.nonfinite_since)
+          run_.nonfinite_since = run_.last_step;
       });
     } catch (const Error& error) {
       run_.troubles.emplace_back(error.what());

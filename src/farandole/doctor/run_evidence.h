@@ -33,8 +33,10 @@ struct RunEvidence {
   bool lease_alive = false;     // Rank 0 lives, according to the lease of the run directory.
   RunFacts facts;               // run.json
   std::vector<StoppedHelper> stopped_helpers;
-  std::vector<RankEvidence> ranks;              // Ordered by rank; as many as the run had, or as are known.
-  std::optional<std::int64_t> last_step;        // From metrics.jsonl.
+  std::vector<RankEvidence> ranks;        // Ordered by rank; as many as the run had, or as are known.
+  std::optional<std::int64_t> last_step;  // From metrics.jsonl.
+  std::optional<std::int64_t>
+      nonfinite_since;  // The loss there is not finite from this step to the last one.
   std::optional<std::int64_t> checkpoint_step;  // The newest checkpoint; it is not verified.
   std::string other_checkpoint;             // Without one, the newest file that looks like the program's own.
   ProgramKind kind = ProgramKind::program;  // Decides in which words to advise.

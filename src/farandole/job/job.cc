@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "farandole/base/clock.h"
 #include "farandole/base/files/staging_file.h"
 #include "farandole/base/log.h"
 #include "farandole/base/process/cores.h"
@@ -309,11 +310,11 @@ void Job::program_sets_step(std::int64_t step) {
   parts_->steps.program_numbers_steps();
   set_step(step);
 }
-void Job::optimizer_begins_step(const void* optimizer) {
-  if (const auto step = parts_->steps.begin(timeline(), optimizer)) set_step(*step);
+void Job::first_step_begins() {
+  parts_->steps.begin_first(now_ns(), [this](std::int64_t step) { set_step(step); });
 }
-void Job::optimizer_ended_step(const void* optimizer) {
-  if (const auto step = parts_->steps.end(timeline(), optimizer)) set_step(*step);
+int Job::optimizer_ended_step(const void* optimizer, std::int64_t end_ns) {
+  return parts_->steps.end(timeline(), optimizer, end_ns, [this](std::int64_t step) { set_step(step); });
 }
 void Job::optimizer_is_gone(const void* optimizer) {
   parts_->steps.forget(optimizer);

@@ -154,9 +154,10 @@ class Job {
   const std::filesystem::path& recorded() const;
   const RunProgress& earlier_progress() const;
 
-  // An optimizer begins and ends its step(), or is destroyed (job/step_marks.h).
-  void optimizer_begins_step(const void* optimizer);
-  void optimizer_ended_step(const void* optimizer);
+  // For steps that are counted (job/step_marks.h): the first one begins now; an optimizer has ended its
+  // step(), by which so many steps have counted; it is destroyed.
+  void first_step_begins();
+  int optimizer_ended_step(const void* optimizer, std::int64_t end_ns);
   void optimizer_is_gone(const void* optimizer);
   void program_marks_steps();  // by numbers and by spans of category step
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <ctime>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -61,6 +62,8 @@ void read_progress(const fs::path& run, RunStatus& status) {
     take(line, "step", status.step);
     take(line, "epoch", status.epoch);
     take(line, "loss", status.loss);
+    if (const auto loss = line.find("loss"); loss != line.end() && loss->is_null())
+      status.loss = std::nan("");
     take(line, "eval_loss", status.eval_loss);
     take(line, "eval_accuracy", status.eval_accuracy);
     take(line, "samples_per_s", status.samples_per_s);
@@ -341,7 +344,7 @@ std::string paragraph(const RunStatus& run) {
                             run.no_samples.empty() ? "" : "; " + run.no_samples));
   if (run.rate) add("model", run.rate->text());
   if (run.loss) {
-    auto loss = fmt::format("{:.4f}", *run.loss);
+    auto loss = std::isnan(*run.loss) ? "not finite (NaN or infinite)" : fmt::format("{:.4f}", *run.loss);
     if (run.eval_loss) loss += fmt::format(", held-out {:.4f}", *run.eval_loss);
     if (run.eval_accuracy) loss += fmt::format(", accuracy {:.2f} %", 100 * *run.eval_accuracy);
     add("loss", loss);

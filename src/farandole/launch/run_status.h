@@ -29,6 +29,7 @@ struct RunStatus {
   std::string detail;   // Why, or what to do; empty if the state says it all.
   std::string program;  // Its command line, as run.json or the launcher has it.
   std::optional<std::int64_t> exit_code, step, total_steps, epoch, restarts, lost_steps, ranks;
+  // A loss that is not finite is NaN.
   std::optional<double> loss, eval_loss, eval_accuracy, samples_per_s, step_ms;
   std::optional<ModelRate> rate;            // With the time of a step.
   std::optional<double> seconds_left;       // Until the last step.

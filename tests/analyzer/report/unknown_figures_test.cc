@@ -92,6 +92,22 @@ TEST_F(UnknownFigures, AreThoseOfAProgramThatRecordsNoPhases) {
   EXPECT_THAT(report.runs[0].metrics.overlap.unknown, HasSubstr("records no phases"));
 }
 
+TEST_F(UnknownFigures, AreThoseOfAProgramThatOnlyEvaluates) {
+  constexpr auto one_ms = testing::TraceBuilder::ms;
+  testing::TraceBuilder trace(1);
+  for (int i = 0; i < 10; ++i) {
+    trace.span(0, 0, "data", i * 10 * one_ms, (i * 10 + 2) * one_ms);
+    trace.span(0, 0, "evaluation", (i * 10 + 2) * one_ms, (i * 10 + 10) * one_ms);
+  }
+  trace.write_run(folder_ / "evaluation", {{"ranks", 1}, {"device", "cpu"}});
+  const auto report = report_of({analyze_run(folder_ / "evaluation")});
+  EXPECT_THAT(
+      report.runs[0].verdict,
+      StartsWith(
+          "1 rank: the program evaluates and does not train, so useful compute is "
+          "unknown; 0.0 % of the time is communication; 80.0 % is evaluation; 20.0 % is loading data"));
+}
+
 // One trace of two ranks cannot tell when the other rank arrives.
 TEST_F(UnknownFigures, AreWaitingAndTransferOfOneRankOfTwo) {
   testing::KinetoFile file(0, 2);

@@ -44,7 +44,10 @@ std::array<LossTexts, share_count> loss_texts(ProgramKind kind) {
       {"writing checkpoints", "Checkpoints delay training", remedy(Topic::save_less, kind)},
       {"evaluation", "Evaluation takes time", remedy(Topic::evaluate_less, kind)},
       {"work outside the phases", "Work outside the phases",
-       "add spans for what the training thread does there"},
+       kind == ProgramKind::python
+           ? "prepare batches with workers of a DataLoader, if it is their preparation before the forward pass; "
+             "farandole.record.span(\"NAME\") names in the timeline what it is"
+           : "add spans for what the training thread does there"},
       {"time in which ranks neither compute nor communicate", "Idle time",
        "check in the timeline what the training thread waits for"},
   }};
@@ -146,6 +149,8 @@ std::string change_for(const LateGroup& group, ProgramKind kind) {
   if (phase == "evaluation") return "distribute the evaluation over the ranks";
   if (group.worst.pattern == LatePattern::one_off)
     return "check what the node did at that time: other jobs, page cache, file system";
+  if (phase == "other")
+    return "look in the timeline what that rank does outside the phases, such as preparing its batches";
   return "check the node for other load, clock frequency and thermal limits, or give it smaller batches";
 }
 
@@ -323,8 +328,9 @@ std::string verdict_of(const RunMetrics& metrics, const std::vector<Straggler>& 
     text += ": " + metrics.parallel_efficiency.unknown;
     if (const auto share = metrics.fraction(&RankMetrics::communication); share.value > 0.)
       text += fmt::format("; {:.1f} % of the time is communication", 100 * *share.value);
-    if (const double share = metrics.share(Share::core); share >= 0.05)
-      text += fmt::format("; {:.1f} % is {}", 100 * share, texts_of(Share::core, metrics).text);
+    for (const auto part : {Share::evaluation, Share::data, Share::core})
+      if (const double share = metrics.share(part); share >= 0.05)
+        text += fmt::format("; {:.1f} % is {}", 100 * share, texts_of(part, metrics).text);
     return text + "." + last_to_arrive(metrics);
   }
   text += fmt::format("{} {:.1f} % of the time is useful compute", rate.value ? ";" : ":",

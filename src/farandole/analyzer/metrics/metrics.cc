@@ -401,15 +401,17 @@ std::string why_no_compute(const RunModel& run, const RunMetrics& metrics) {
   const auto time_of = [](const RankMetrics& rank, Phase phase) {
     return rank.phases[static_cast<std::size_t>(phase)];
   };
-  if (run.source == TraceSource::farandole)
-    return any_rank([&](const RankMetrics& rank) {
-      return rank.gpu || time_of(rank, Phase::forward) > 0 || time_of(rank, Phase::backward) > 0;
-    })
-               ? ""
-               : std::string(
-                     "the program records no phases (forward, backward, optimizer), so useful compute is "
-                     "unknown; ") +
-                     remedy(Topic::record_phases, metrics.kind);
+  if (run.source == TraceSource::farandole) {
+    if (any_rank([&](const RankMetrics& rank) {
+          return rank.gpu || time_of(rank, Phase::forward) > 0 || time_of(rank, Phase::backward) > 0;
+        }))
+      return "";
+    if (any_rank([&](const RankMetrics& rank) { return time_of(rank, Phase::evaluation) > 0; }))
+      return "the program evaluates and does not train, so useful compute is unknown";
+    return std::string(
+               "the program records no phases (forward, backward, optimizer), so useful compute is unknown; ") +
+           remedy(Topic::record_phases, metrics.kind);
+  }
   if (!run.hidden_compute.empty()) return run.hidden_compute;
   const bool some = any_rank([](const RankMetrics& rank) { return rank.compute > 0 || rank.gpu; });
   if (run.source == TraceSource::horovod) return "a Horovod timeline does not record what the ranks compute";

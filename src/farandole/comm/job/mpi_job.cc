@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
+#include <dlfcn.h>
 #include <fmt/format.h>
 #include <map>
 #include <unistd.h>
@@ -170,6 +171,13 @@ MpiJob::Runtime::~Runtime() {
 
 void MpiJob::before_finalize(std::function<void()> function) {
   runtime_.before_finalize = std::move(function);
+}
+
+void MpiJob::end_alone() {
+  if (std::ranges::any_of(layout_.nodes, [](int node) { return node != 0; })) return;
+  // Open MPI's own parameter async_mpi_finalize, which MPI_Init would have to find in the environment.
+  if (void* const parameter = ::dlsym(RTLD_DEFAULT, "ompi_async_mpi_finalize"))
+    *static_cast<bool*>(parameter) = true;
 }
 
 MpiJob::MpiJob() : layout_(find_layout()) {}

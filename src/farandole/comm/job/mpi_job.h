@@ -60,6 +60,10 @@ class MpiJob {
   // Calls this when the program ends MPI before this object does, while MPI still works. The function may
   // destroy this object. The last one replaces the others.
   void before_finalize(std::function<void()> function);
+  // From now on, the end of MPI on one node does not wait for ranks that work on. The connections of another
+  // library close with the process, which its ranks may have to notice. On several nodes it still waits,
+  // because Open MPI ends a job in which a message cannot be sent.
+  void end_alone();
   // How the nodes exchange data and why, as in "TCP between nodes, 128 KiB at once (…)". std::nullopt if
   // there is no communicator of several nodes yet.
   std::optional<std::string> between_nodes() const;

@@ -78,7 +78,9 @@ _QUICK = {
     "fdl_end": [],
     "fdl_span": [c_int, c_int, c_int64, c_int64],
     "fdl_set_step": [c_int64],
-    "fdl_count_step": [],
+    "fdl_begin_first_step": [],
+    "fdl_end_step": [c_void_p, c_int64],
+    "fdl_forget_optimizer": [c_void_p],
     "fdl_instant": [c_int],
     "fdl_counter": [c_int, c_double],
     "fdl_fact": [c_char_p, c_char_p],
@@ -104,8 +106,8 @@ _RESULTS = {
     "fdl_next_done": c_int64,
     "fdl_reducer_data": c_void_p,
 }
-_NOTHING = ("fdl_abort fdl_begin fdl_end fdl_span fdl_set_step fdl_count_step fdl_instant fdl_counter fdl_fact "
-            "fdl_observe_end fdl_leave fdl_group_free fdl_reducer_free").split()
+_NOTHING = ("fdl_abort fdl_begin fdl_end fdl_span fdl_set_step fdl_begin_first_step fdl_forget_optimizer fdl_instant "
+            "fdl_counter fdl_fact fdl_observe_end fdl_leave fdl_group_free fdl_reducer_free").split()
 
 
 class _Functions:

@@ -36,7 +36,7 @@ _METHODS = {
     "barrier": ("barrier", ()),
 }
 _SHORT_NS = 20_000  # A wait below this is not recorded.
-_LATE = 60.0  # seconds
+_LATE = 10.0  # seconds
 _in_flight = weakref.WeakSet()  # what threads of torch will call
 
 

@@ -1,24 +1,30 @@
 """The phases and steps of a training with torch, without hooks in its modules.
 
-Data is a batch of a DataLoader, forward lasts from the end of the phase before it to the backward pass, and a step ends
-with the step of an optimizer. Batches without a backward pass are evaluation. Only the main thread is recorded. Code
-that torch.compile traces passes through unrecorded, so that it is compiled in one graph as without this.
+Data is a batch of a DataLoader, forward lasts from the call of a module with parameters to the backward pass, and a
+step ends with the step of an optimizer. Without a class for its optimizer, a program's step ends where the next forward
+pass or batch begins. Passes without gradients, and batches without a backward pass, are evaluation. Only the main
+thread is recorded. Code that torch.compile traces passes through unrecorded, so that it is compiled as without this.
 """
 import atexit
 import functools
 import json
 import os
 import sys
+import time
 import weakref
+from collections.abc import Mapping
 from threading import get_ident, main_thread
 
 import torch
 
 from farandole import _start
 
-DATA, FORWARD, BACKWARD, OPTIMIZER, WAIT, CHECKPOINT, EVALUATION, STEP, OTHER = 0, 1, 2, 3, 5, 6, 7, 10, 11
+DATA, FORWARD, BACKWARD, OPTIMIZER, WAIT, CHECKPOINT, EVALUATION, OTHER = 0, 1, 2, 3, 5, 6, 7, 11
 _NAMES = {DATA: "data", FORWARD: "forward", BACKWARD: "backward", OPTIMIZER: "optimizer", WAIT: "wait",
-          CHECKPOINT: "checkpoint", EVALUATION: "evaluation", STEP: "step"}
+          CHECKPOINT: "checkpoint", EVALUATION: "evaluation", OTHER: "before forward"}
+_CATEGORIES = {name: category for category, name in _NAMES.items() if category != OTHER}
+_SOON = 30  # seconds
+_OPEN = None, OPTIMIZER, OTHER  # Other phases may begin within these.
 compiling = getattr(torch.compiler, "is_compiling", lambda: False)
 
 
@@ -32,17 +38,25 @@ class Phases:
         self.may_start = True
         self.names = {}
         self.number = 0  # of the step, from 0
-        self.step_begin = None
+        self.begun = False  # The first step has begun.
         self.numbered = False  # The program numbers its steps.
-        self.depth = 0  # of phases that have begun
+        self.counted = 0  # steps
+        self.inner = [None]  # categories of the phases and spans that have begun, the innermost last
+        self.is_within = False  # a phase in which no other begins
         self.last = None  # end of the last phase
         self.last_category = None
-        self.batch = None  # (batch size, pass) of the last batch, until a backward pass uses it
-        self.epoch_pass, self.epoch = None, 0
+        self.batches = None  # _Batches of the last batch
+        self.epoch_batches, self.epoch = None, 0
         self.samples = 0  # of the step, on this rank
         self.facts = {}
-        self.optimizer = None  # weak reference to the one whose steps count
-        self.others, self.most_others = [], 4  # ends of steps of others since its last step; most of them so far
+        self.models = weakref.WeakKeyDictionary()  # by module: is_trained(), when so many were trained
+        self.with_gradients = weakref.WeakSet()  # modules that were called so
+        self.trained = set()  # ids of their parameters
+        self.passed = False  # A pass has begun since the last batch or backward pass.
+        self.evaluating = False  # No backward pass has followed on the last batch.
+        self.has_optimizer = False  # One was made.
+        self.stepped = False  # Without one: a backward pass has ended since the last step.
+        self.optimizers = weakref.WeakSet()  # that have begun a step
         self.in_step = []  # ids of optimizers
         self.scaled = None  # the optimizer that a GradScaler steps
         self.in_backward = False
@@ -65,12 +79,13 @@ class Phases:
         self.may_start = False
         try:
             from farandole._core import check, core, quick
-        except ImportError as error:  # The program itself can go on.
-            print(f"farandole: nothing is recorded: {error}", file=sys.stderr, flush=True)
-            return False
+        except ImportError as error:
+            return _say_nothing_is_recorded(error)
         self.check, self.core, self.quick = check, core, quick
-        if failure := core.init():
-            core.abort(failure, quick.error())
+        if not quick.is_running() and not _all_ranks_come():
+            return _say_nothing_is_recorded("not all ranks can record; start all of them by the same command")
+        if core.init():
+            return _say_nothing_is_recorded(quick.error().decode(errors="replace"))
         self.running = True
         from farandole import _exits
         _exits.install()
@@ -85,8 +100,8 @@ class Phases:
     def close(self):
         if not self.running:
             return
-        if self.numbered and self.last:
-            self.end_step(self.last)
+        if self.last and (self.numbered or self.stepped):
+            self.end_own_step(self.last)
         self.leave()
         for function in self.on_close:
             function()
@@ -98,55 +113,100 @@ class Phases:
         self.facts.update(facts)
         self.core.run_facts(json.dumps(self.facts).encode())
 
-    def annotate(self, name):
-        """Begins a span of the program's own. Any thread may call this."""
-        if name not in self.names:
-            self.names[name] = self.intern(name)
-        self.quick.begin(OTHER, self.names[name])
-
     # --- Phases
 
-    def begin(self, category):
+    def begin(self, category, name=None):
         now = self.quick.now()
-        if self.depth == 0 or category == BACKWARD:  # An optimizer may call a closure with the whole step.
+        if not self.is_within:  # An optimizer may call a closure with the whole step.
             self.fill(category, now)
-        self.depth += 1
-        self.quick.begin(category, self.names[category])
-        if category == OPTIMIZER:
-            self.last, self.last_category = now, None
+        self.inner.append(category)
+        self.is_within = category not in _OPEN
+        self.quick.begin(category, self.names[name or category])
+        if category in _OPEN:
+            self.last, self.last_category = self.quick.now(), None
 
     def end(self, category):
         self.quick.end()
-        self.depth -= 1
+        self.inner.pop()
+        self.is_within = self.inner[-1] not in _OPEN
         self.last, self.last_category = self.quick.now(), category
 
     def fill(self, category, now):
         """Names the time from the end of the last phase until `now`, when this one begins."""
-        if self.step_begin is None:
-            self.step_begin = now
-            self.quick.set_step(self.number)
+        self.begin_first_step()
         if self.last is None:
             return
-        if category in (FORWARD, BACKWARD):
-            between = FORWARD
-        elif category == EVALUATION or (category == DATA and self.batch):
+        before, between = self.last_category, None
+        if category == BACKWARD or (before == FORWARD and category in (FORWARD, EVALUATION, OTHER)):
+            between = FORWARD  # for example the loss
+        elif self.inner[-1] is not None:
+            pass
+        elif category == FORWARD:
+            between = OTHER
+        elif category in (DATA, EVALUATION) and before in (DATA, EVALUATION, FORWARD):
             between = EVALUATION
-        elif category == OPTIMIZER and self.last_category == BACKWARD:
+        elif before == BACKWARD and (category == OPTIMIZER or (category == DATA and self.stepped)):
             between = OPTIMIZER  # for example gradients are clipped
-        else:
-            return
-        self.quick.span(between, self.names[between], self.last, now)
+        if between is not None:
+            self.quick.span(between, self.names[between], self.last, now)
+        if self.stepped and category in (DATA, FORWARD):
+            self.stepped = False
+            self.end_own_step(now)
+
+    def begin_span(self, name):
+        """Begins a span of the program's own, which end_span() ends. Its name may be that of a phase. Any thread may
+        call this."""
+        if name not in self.names:
+            self.names[name] = self.intern(name)
+        if get_ident() == self.main:
+            return self.begin(_CATEGORIES.get(name, OTHER), name)
+        self.quick.begin(OTHER, self.names[name])
+
+    def end_span(self):
+        if get_ident() == self.main:
+            return self.end(self.inner[-1])
+        self.quick.end()
+
+    def is_trained(self, module):
+        """Whether gradients were computed for parameters of the module; None if it has no parameters."""
+        known, trained = self.models.get(module, (-1, None))
+        if known != len(self.trained):
+            parameters = {id(parameter) for parameter in module.parameters()}
+            trained = not self.trained.isdisjoint(parameters) if parameters else None
+            self.models[module] = len(self.trained), trained
+        return trained
+
+    def pass_of(self, module):
+        """What a call of the module is: forward, evaluation or neither. Without gradients, what is not trained may be a
+        teacher, which is a part of the step."""
+        trained = self.is_trained(module)
+        if trained is None:
+            return None
+        self.passed = True
+        if not torch.is_grad_enabled():
+            return FORWARD if self.trained and not trained and not self.evaluating else EVALUATION
+        if self.evaluating and not module.training:
+            return EVALUATION
+        if module not in self.with_gradients:
+            self.with_gradients.add(module)
+            self.trained.update(id(parameter) for parameter in module.parameters() if parameter.requires_grad)
+        return FORWARD
+
+    def begin_batch(self):
+        self.evaluating = self.evaluating or self.passed
+        self.passed = False
+        self.begin(DATA)
 
     def begin_backward(self):
         self.begin(BACKWARD)
         self.backward_begin = self.quick.now()
-        if self.batch:
-            size, token = self.batch
-            self.samples += size
-            if token is not self.epoch_pass:
-                self.epoch += self.epoch_pass is not None
-                self.epoch_pass = token
-            self.batch = None
+        self.passed = self.evaluating = False
+        if self.batches:  # Several may have been fetched before, to accumulate gradients.
+            self.samples += self.batches.samples
+            self.batches.samples = 0
+            if self.batches is not self.epoch_batches:
+                self.epoch += self.epoch_batches is not None
+                self.epoch_batches = self.batches
         self.in_backward = True
         self.sent = self.received = self.buckets = 0
         self.in_flight = set()
@@ -162,6 +222,7 @@ class Phases:
             if end > self.sent:
                 self.quick.span(WAIT, self.names[WAIT], self.sent, end)
         self.end(BACKWARD)
+        self.stepped = not (self.has_optimizer or self.numbered)
 
     def send_gradients(self):
         """DDP has begun to reduce a bucket. Returns a function to call when they come back. Any thread may call both."""
@@ -176,28 +237,20 @@ class Phases:
 
     # --- Steps
 
-    def counts(self, optimizer):
-        """Of several optimizers, the first one that makes a step counts the steps."""
-        counting = self.optimizer() if self.optimizer else None
-        if counting is None:
-            self.optimizer = weakref.ref(optimizer)
-        return counting is None or counting is optimizer
-
-    def end_other_step(self, optimizer):
-        """A training may be over without the end of its optimizer: then the steps of the next one have counted."""
-        self.others.append(self.last)
-        if len(self.others) <= 2 * self.most_others:
-            return
-        self.optimizer = weakref.ref(optimizer)
-        ends, self.others = self.others, []
-        for end in ends:
-            self.count_step(optimizer, end)
+    def begin_first_step(self):
+        if not self.begun:
+            self.begun = True
+            self.quick.begin_first_step()
 
     def begin_optimizer(self, optimizer):
         while id(optimizer) in self.in_step:  # Its last step ended with an exception.
             self.in_step.pop()
             self.end(OPTIMIZER)
-        self.counts(optimizer)
+        if optimizer not in self.optimizers:
+            self.has_optimizer = True
+            self.stepped = False
+            self.optimizers.add(optimizer)
+            weakref.finalize(optimizer, self.quick.forget_optimizer, id(optimizer)).atexit = False
         self.in_step.append(id(optimizer))
         self.begin(OPTIMIZER)
 
@@ -206,48 +259,72 @@ class Phases:
             return
         self.in_step.pop()
         self.end(OPTIMIZER)
-        if not self.counts(optimizer):
-            return self.end_other_step(optimizer)
-        self.most_others = max(self.most_others, len(self.others))
-        self.others.clear()
-        self.count_step(optimizer, self.last)
+        self.end_step(id(optimizer), self.last, (p for group in optimizer.param_groups for p in group["params"]))
 
-    def count_step(self, optimizer, end):
-        self.quick.count_step()
+    def end_own_step(self, end):
+        """The step of a program without an optimizer."""
+        if not self.optimizers:
+            self.end_step(None, end)
+
+    def end_step(self, optimizer, end, parameters=()):
+        counted = self.quick.end_step(optimizer, end)
+        if not counted:
+            return
+        self.counted += counted
         if not self.numbered:
-            if self.number == 0:
-                self.quick.fact(b"steps", b"optimizer")
-            self.end_step(end)
-            self.number += 1
-            self.quick.set_step(self.number)
-        if self.samples and self.number < 3 and self.facts.get("global_batch") != self.samples * self.quick.size():
-            parameters = [p for group in optimizer.param_groups for p in group["params"]]
-            self.tell(global_batch=self.samples * self.quick.size(), parameters=sum(p.numel() for p in parameters),
-                      device=parameters[0].device.type if parameters else "cpu")
+            self.number += counted
+        global_batch = self.samples * self.quick.size()
+        if global_batch and self.counted <= 3 and self.facts.get("global_batch") != global_batch:
+            parameters = list(parameters)
+            if parameters:
+                self.facts.update(parameters=sum(p.numel() for p in parameters), device=parameters[0].device.type)
+            self.tell(global_batch=global_batch)
         self.samples = 0
-
-    def end_step(self, end):
-        if self.step_begin is not None and end > self.step_begin:
-            self.quick.span(STEP, self.names[STEP], self.step_begin, end)
-        self.step_begin = end
 
     def begin_step(self, number):
         """The program begins its step of this number, and from now on it counts them itself."""
         if not self.here():
             return
-        now = self.quick.now()
+        self.begin_first_step()
         if self.numbered:
-            self.end_step(now)
-        else:
-            self.quick.fact(b"steps", b"program")
-        self.numbered, self.number, self.step_begin = True, number, now
+            self.end_own_step(self.quick.now())
+        self.numbered, self.number, self.stepped = True, number, False
         self.quick.set_step(number)
+
+
+def _say_nothing_is_recorded(why):
+    """The program itself can go on. The reason is that of all ranks, or of those on a host."""
+    if os.environ.get("LOCAL_RANK", "0") == "0":
+        print(f"farandole: nothing is recorded: {why}", file=sys.stderr, flush=True)
+    return False
 
 
 def _is_one_of_many():
     from torch import distributed
     many = any(os.environ.get(size, "1") != "1" for size in ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE"))
     return many and not (distributed.is_available() and distributed.is_initialized())
+
+
+def _all_ranks_come():
+    """Whether all ranks are here or come soon. MPI would wait for ever for one that does not."""
+    from torch import distributed
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return True
+    ranks = distributed.get_world_size()
+    if str(ranks) != os.environ.get("WORLD_SIZE"):
+        return True
+    store = distributed.PrefixStore("farandole", distributed.distributed_c10d._get_default_store())
+    try:
+        if store.add("ranks", 1) == ranks:
+            store.compare_set("all", "", "come")
+        late = time.monotonic() + _SOON
+        while not store.check(["all"]):  # It does not complain, as wait() does.
+            if time.monotonic() > late:
+                store.compare_set("all", "", "do not come")
+            time.sleep(0.01)
+        return store.get("all") == b"come"
+    except RuntimeError:  # The program finds out itself what is the matter.
+        return False
 
 
 def replace(function, *owners):
@@ -264,6 +341,26 @@ def replace(function, *owners):
     for owner in owners:
         if getattr(owner, name, None) is original:
             setattr(owner, name, called)
+
+
+class _Batches:
+    """What an iterator of a DataLoader has given."""
+
+    def __init__(self, loader):
+        size = loader.batch_size or getattr(loader.batch_sampler, "batch_size", None)
+        self.size = size if isinstance(size, int) else None
+        self.samples = 0  # that no backward pass has used yet
+
+    def add(self, batch):
+        self.samples += self.size or _first_length(batch)
+
+
+def _first_length(batch):
+    if isinstance(batch, torch.Tensor):
+        return len(batch) if batch.dim() else 0
+    if isinstance(batch, Mapping):
+        batch = list(batch.values())
+    return _first_length(batch[0]) if isinstance(batch, (list, tuple)) and batch else 0
 
 
 def install():
@@ -287,18 +384,18 @@ def _watch_data(phases):
             batches = original(loader)
         finally:
             phases.end(DATA)
-        size = loader.batch_size or getattr(loader.batch_sampler, "batch_size", None) or 0
-        batches._farandole = size if isinstance(size, int) else 0, object()
+        batches._farandole = _Batches(loader)
         return batches
 
     def __next__(original, batches):
         if not phases.here(early=True):
             return original(batches)
-        phases.begin(DATA)
-        phases.batch = None
+        phases.begin_batch()
         try:
             batch = original(batches)
-            phases.batch = getattr(batches, "_farandole", (0, None))
+            phases.batches = getattr(batches, "_farandole", None)
+            if phases.batches:
+                phases.batches.add(batch)
             return batch
         finally:
             phases.end(DATA)
@@ -317,19 +414,34 @@ def _watch_passes(phases):
         finally:
             phases.end_backward()
 
-    def forward(original, *arguments, **named):
-        if not phases.here():
-            return original(*arguments, **named)
-        category = FORWARD if torch.is_grad_enabled() else EVALUATION
+    original = torch.nn.Module.__call__
+
+    @functools.wraps(original)
+    def __call__(module, *arguments, **named):
+        """Also called for each module in a module, so that it does little there."""
+        if phases.is_within or compiling() or compiles() or not phases.here(early=True):
+            return original(module, *arguments, **named)
+        category = phases.pass_of(module)
+        if category is None:
+            return original(module, *arguments, **named)
         phases.begin(category)
         try:
-            return original(*arguments, **named)
+            return original(module, *arguments, **named)
         finally:
             phases.end(category)
 
+    def skip():  # so that torch.compile begins at the same function as without this
+        sys.modules["torch._dynamo.decorators"].skip_code(__call__.__code__)
+
+    # Whether this runs between graphs of torch.compile.
+    compiles = getattr(torch._C._dynamo.eval_frame, "get_eval_frame_callback", lambda: None)
+    _start.after("torch._dynamo.decorators", skip)
+    torch.nn.Module.__call__ = __call__
+    for name in "utils", "variables.nn_module":  # They ask whether a module is called in a special way.
+        known = sys.modules.get("torch._dynamo." + name)
+        if getattr(known, "unpatched_nn_module_call", None) is original:
+            known.unpatched_nn_module_call = __call__
     replace(backward, torch.autograd)
-    if torch.distributed.is_available():
-        replace(forward, torch.nn.parallel.DistributedDataParallel)
 
 
 def _watch_optimizers(phases):
@@ -364,6 +476,11 @@ def _watch_optimizers(phases):
         finally:
             phases.end(OPTIMIZER)
 
+    def __init__(original, *arguments, **named):
+        phases.has_optimizer = True
+        original(*arguments, **named)
+
+    replace(__init__, torch.optim.Optimizer)
     register_optimizer_step_pre_hook(before)
     register_optimizer_step_post_hook(after)
     scaler = getattr(torch.amp, "GradScaler", None) or torch.cuda.amp.GradScaler
@@ -374,7 +491,7 @@ def _watch_optimizers(phases):
 def _watch_checkpoints(phases):
     def saving(name):
         def save(original, *arguments, **named):
-            if phases.depth or not phases.running or not phases.here():
+            if phases.is_within or not phases.running or not phases.here():
                 return original(*arguments, **named)
             phases.begin(CHECKPOINT)
             try:

@@ -8,12 +8,15 @@ optimizer step.
 import contextlib
 import ctypes
 import json
+import math
+import sys
 
 from farandole import _start
 
 __all__ = ["log", "span", "step", "stopping"]
 
 _phases = None  # if this process is a rank and has imported torch
+_said = set()  # what log() has complained about
 
 
 def _install():
@@ -28,7 +31,8 @@ def _running():
 
 
 class span(contextlib.ContextDecorator):
-    """Records a block, or each call of a function, under a name: `with span("augment"):` or `@span("augment")`."""
+    """Records a block, or each call of a function, under a name: `with span("augment"):` or `@span("augment")`. The
+    names of phases, such as "data", make it a part of them."""
 
     def __init__(self, name):
         self.name = name
@@ -37,12 +41,12 @@ class span(contextlib.ContextDecorator):
     def __enter__(self):
         self._begun.append(_running())
         if self._begun[-1]:
-            _phases.annotate(self.name)
+            _phases.begin_span(self.name)
         return self
 
     def __exit__(self, *_):
         if self._begun.pop() and _phases.running:
-            _phases.quick.end()
+            _phases.end_span()
 
 
 def step(number):
@@ -52,12 +56,24 @@ def step(number):
 
 
 def log(epoch=None, **values):
-    """Writes numbers of the current step, such as loss=…, to RUN/metrics.jsonl. Only rank 0 reads them, so a tensor
-    on a GPU makes the others wait for nothing."""
+    """Writes numbers of the current step, such as loss=…, to RUN/metrics.jsonl; null for one that is not finite. Only
+    rank 0 reads them, so a tensor on a GPU makes the others wait for nothing."""
     if not _running() or _phases.quick.rank() != 0:
         return
-    numbers = json.dumps({name: float(value) for name, value in values.items()})
-    _phases.check(_phases.core.log(_phases.number, _phases.epoch if epoch is None else epoch, numbers.encode()))
+    numbers = {name: float(value) for name, value in values.items()}
+    for name, number in numbers.items():
+        if not math.isfinite(number):
+            _complain(name, f"step {_phases.number}: {name} is {number}; metrics.jsonl has null for such values")
+            numbers[name] = None
+    epoch = _phases.epoch if epoch is None else epoch
+    if _phases.core.log(_phases.number, epoch, json.dumps(numbers).encode()):
+        _complain(None, f"a line of metrics is lost: {_phases.quick.error().decode(errors='replace')}")
+
+
+def _complain(about, text):
+    if about not in _said:
+        _said.add(about)
+        print("farandole: " + text, file=sys.stderr, flush=True)
 
 
 def stopping():

@@ -6,6 +6,7 @@
 #include <limits>
 #include <utility>
 
+#include "farandole/base/clock.h"
 #include "farandole/base/error.h"
 #include "farandole/comm/agreement.h"
 #include "farandole/comm/mpi/mpi_communicator.h"
@@ -482,7 +483,6 @@ void DistributedOptimizer::synchronize() {
 
 torch::Tensor DistributedOptimizer::step(torch::optim::Optimizer::LossClosure closure) {
   auto& session = impl_->session.internals();
-  session.optimizer_begins_step(this);
   auto loss = impl_->guarded(closure != nullptr, [&] {
     torch::Tensor value;
     if (closure)
@@ -494,7 +494,7 @@ torch::Tensor DistributedOptimizer::step(torch::optim::Optimizer::LossClosure cl
   });
   impl_->vote();
   if (!impl_->joining->under_way()) impl_->planner->step_ended();
-  session.optimizer_ended_step(this);
+  session.optimizer_ended_step(this, now_ns());
   return loss;
 }
 

@@ -32,10 +32,12 @@ for step in range(100, 108):
         dist.all_reduce(parameter.grad)
     optimizer.step()
     record.log(loss=loss)
+for _ in range(2):
+    record.log(loss=float("nan"))
 
 if rank == 0:
     shown = subprocess.run([status, run], capture_output=True, text=True, check=True).stdout
-    assert "step" in shown and "107" in shown, shown
+    assert "step" in shown and "107" in shown and "not finite" in shown, shown
     # Neither a forked process nor one of its own is the rank, and both go on.
     backward = "torch.ones(1, requires_grad=True).backward()"
     subprocess.run([sys.executable, "-c", f"import torch; {backward}; import farandole.record as r; assert not r._phases"],
