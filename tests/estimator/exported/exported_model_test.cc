@@ -2,7 +2,6 @@
 
 #include <ATen/autocast_mode.h>
 #include <algorithm>
-#include <ctime>
 #include <fmt/format.h>
 #include <fstream>
 #include <gmock/gmock.h>
@@ -423,32 +422,23 @@ TEST_F(ExportedModelTest, RefusesParametersThatShareMemoryInOtherWays) {
   EXPECT_NO_THROW(load(both.slice(0, 0, 3), both.slice(0, 3, 6)));
 }
 
-// Documents that no exporter writes: one line, and no crash.
-// Each tensor is looked up by its name, and compared with those in the same memory.
-TEST_F(ExportedModelTest, ReadsManyTensorsInLinearTime) {
-  const auto seconds = [] {
-    timespec time{};
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
-    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-  };
-  const auto cost = [&](int count) {
-    const auto weight = torch::rand({3, 3}).set_requires_grad(true), more = torch::zeros({count});
-    ExportedTensors weights{
-        {{"a.weight", weight, true}, {"b.weight", weight, true}, {"calls", torch::zeros({}), false}}, ""};
-    for (int i = 0; i < count; ++i)
-      weights.items.push_back({fmt::format("x{:06}", i), more.slice(0, i, i + 1), true});
-    const auto file = (folder_ / "many.pt2").string();
-    const auto begin = seconds();
-    ExportedArchiveWriter writer(file);
-    writer.add("model", program(relu()), "", weights, {});
-    writer.close();
-    ExportedModel(file, {}, torch::kCPU);
-    return seconds() - begin;
-  };
-  const auto small = std::min(cost(5'000), cost(5'000));
-  EXPECT_LT(cost(40'000), 20 * small);  // Eight times as many; it would be 64 times in quadratic time.
+// Each tensor is looked up by its name, and compared with those in the same memory. In quadratic time, this
+// would last longer than CTest allows.
+TEST_F(ExportedModelTest, ReadsManyTensors) {
+  constexpr int count = 100'000;
+  const auto weight = torch::rand({3, 3}).set_requires_grad(true), more = torch::zeros({count});
+  ExportedTensors weights{
+      {{"a.weight", weight, true}, {"b.weight", weight, true}, {"calls", torch::zeros({}), false}}, ""};
+  for (int i = 0; i < count; ++i)
+    weights.items.push_back({fmt::format("x{:06}", i), more.slice(0, i, i + 1), true});
+  const auto file = (folder_ / "many.pt2").string();
+  ExportedArchiveWriter writer(file);
+  writer.add("model", program(relu()), "", weights, {});
+  writer.close();
+  EXPECT_NO_THROW(ExportedModel(file, {}, torch::kCPU));
 }
 
+// Documents that no exporter writes: one line, and no crash.
 TEST_F(ExportedModelTest, RefusesWrongDocuments) {
   EXPECT_THAT(damage("{"),
               AllOf(HasSubstr("net.pt2 is damaged: "), HasSubstr("torch.export.save(program, FILE)")));
