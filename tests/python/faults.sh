@@ -3,7 +3,7 @@
 source "$(dirname "${BASH_SOURCE[0]}")/../launch/expect.sh"
 unset "${!SLURM_@}" FARANDOLE_STALL_ABORT FARANDOLE_RANK_PROCESS MASTER_ADDR MASTER_PORT
 source "$FARANDOLE_SOURCE/tests/wheel_python.sh"
-wheel_python "$work/stand-ins" 2>/dev/null || { echo "skipped: no PyTorch for Python"; exit 77; }
+wheel_python 2>/dev/null || { echo "skipped: no PyTorch for Python"; exit 77; }
 export PYTHONPATH=$FARANDOLE_SOURCE/src/farandole/python:$PYTHONPATH FARANDOLE_LIBRARY=${FARANDOLE_LIBRARY:-$bin/../lib/libfarandole_c.so}
 export FARANDOLE_STALL_SECONDS=1
 program=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/faults.py
