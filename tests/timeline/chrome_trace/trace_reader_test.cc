@@ -122,7 +122,7 @@ TEST_F(TraceReader, ReadsEveryKindOfEvent) {
 
 TEST_F(TraceReader, TakesAllFormsOfTheArray) {
   for (const auto& text : {"[" + forward + "," + backward + "]", "[" + forward + ",\n" + backward,
-                           "[" + forward + "," + backward + ",\n",
+                           "[" + forward + "," + backward + ",\n", "[" + forward + "," + backward + ",{}]",
                            R"({"schemaVersion":1,"deviceProperties":[{"id":0,"x":"]}"}],"traceEvents":[)" +
                                forward + "," + backward + R"(],"traceName":"x","otherData":{"ranks":4}})",
                            " \n{\"traceEvents\" : [ " + forward + " , " + backward + " ] } \n"}) {
@@ -165,8 +165,7 @@ TEST_F(TraceReader, LeavesDamagedEventsOutAndNamesTheFirst) {
       R"({"ph":"X","cat":"forward","name":"f","pid":1,"tid":1,"ts":1,"dur":1,"args":{"a":[1})",
       R"({"ph":"X","cat":"forward","name":"unclosed)",
       R"({"ph":"X","cat":"forward","name":"f","pid":1,"tid":1,"ts":1,"dur":1,"args":{"step":1.5}})",
-      R"({"name":"no kind"})",
-      R"({})"};
+      R"({"name":"no kind"})"};
   for (const auto& event : damaged) {
     recorded_.texts.clear();
     const auto summary = read("{\"traceEvents\":[\n" + forward + ",\n" + event + ",\n" + backward + "\n]}");
