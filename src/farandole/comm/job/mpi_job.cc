@@ -110,8 +110,8 @@ RankLayout find_layout() {
   return layout;
 }
 
-// MPI_Init_thread ends the process if it fails, and the program may be able to go on without MPI. What it calls in Open MPI
-// returns the error. Not if a tool has replaced it, which must see the call.
+// MPI_Init_thread ends the process if it fails, and the program may be able to go on without MPI. What it
+// calls in Open MPI returns the error. A tool that has replaced MPI_Init_thread must see the call.
 bool start_mpi(int* provided) {
   using Start = int(int, char**, int, int*, bool);
   const auto find = [](const char* name) { return ::dlsym(RTLD_DEFAULT, name); };
