@@ -109,6 +109,9 @@ void start() {
   if (const auto folder = run_dir_of_environment(); !folder.empty())
     job.start_recording({.run_dir = folder, .gpu_activity = gpu_steps},
                         gpu_of_rank(job.layout().local_rank, std::getenv("CUDA_VISIBLE_DEVICES")));
+  if (const auto& why = job.no_gpu_activity(); !job.recorded().empty() && !why.empty() && !gpu_steps.off() &&
+                                               job.layout().local_rank == 0 && GpuCounters::any_device())
+    log_warning("the GPU's activity is not recorded: {}", why);
   static const bool watches_forks = ::pthread_atfork(nullptr, nullptr, leave_in_child) == 0;
   if (!watches_forks) throw Error("pthread_atfork() failed: there is no memory left");
   current = fresh.release();

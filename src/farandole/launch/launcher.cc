@@ -194,6 +194,15 @@ fs::path folder_of_logs(const LaunchRequest& request) {
   return run.folder.empty() ? fs::path() : run.folder / "logs";
 }
 
+// A program that is to be recorded with PyTorch runs in any case.
+fs::path find_log_folder(const LaunchRequest& request) try {
+  return make_log_folder(folder_of_logs(request));
+} catch (const UserError& error) {
+  if (!request.trace_torch) throw;
+  fmt::print(stderr, "farandole run: no logs are kept: {}\n", error.what());
+  return "";
+}
+
 void set_variable(EnvironmentChanges& changes, const char* name, std::string value) {
   std::erase_if(changes, [&](const auto& change) { return change.first == name; });
   changes.emplace_back(name, std::move(value));
@@ -264,7 +273,7 @@ int launch(const LaunchRequest& first_request) try {
                                 request.trace_mpi ? "--trace-mpi" : "--trace-torch"));
   if (request.requeue && !is_set("SLURM_JOB_ID"))
     throw UserError("--requeue works only in a Slurm job; submit the script with sbatch");
-  const auto log_folder = make_log_folder(folder_of_logs(request));
+  const auto log_folder = find_log_folder(request);
   auto run = find_run(request, log_folder);
   RestartPolicy policy(request.max_restarts);
   for (;;) {

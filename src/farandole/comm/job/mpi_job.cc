@@ -110,6 +110,17 @@ RankLayout find_layout() {
   return layout;
 }
 
+// MPI_Init_thread ends the process if it fails, and the program may be able to go on without MPI. What it
+// calls in Open MPI returns the error. A tool that has replaced MPI_Init_thread must see the call.
+bool start_mpi(int* provided) {
+  using Start = int(int, char**, int, int*, bool);
+  const auto find = [](const char* name) { return ::dlsym(RTLD_DEFAULT, name); };
+  auto* const start = reinterpret_cast<Start*>(find("ompi_mpi_init"));
+  if (start == nullptr || find("MPI_Init_thread") != find("PMPI_Init_thread"))
+    return MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, provided) == MPI_SUCCESS;
+  return start(0, nullptr, MPI_THREAD_MULTIPLE, provided, false) == MPI_SUCCESS;
+}
+
 }  // namespace
 
 MpiJob::Runtime::Runtime() {
@@ -123,7 +134,7 @@ MpiJob::Runtime::Runtime() {
   if (is_own_) {
     ::setenv(stack_signals_variable, "", 0);  // The launcher or another rank says how a rank was killed.
     const StartWatch watch(WatchdogOptions::from_environment());
-    check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
+    if (!start_mpi(&provided)) throw Error("MPI cannot start; the lines above are from Open MPI and say why");
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   } else {
     if (!mpi_is_running())

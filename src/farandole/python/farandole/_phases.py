@@ -80,16 +80,20 @@ class Phases:
         try:
             from farandole._core import check, core, quick
         except ImportError as error:
-            return _say_nothing_is_recorded(error)
+            return _say_nothing_is_recorded(_why_not_all(str(error)))
         self.check, self.core, self.quick = check, core, quick
-        if not quick.is_running() and not _all_ranks_come():
-            return _say_nothing_is_recorded("not all ranks can record; start all of them by the same command")
+        if not quick.is_running() and (why_not := _why_not_all()):
+            return _say_nothing_is_recorded(why_not)
         if core.init():
-            return _say_nothing_is_recorded(quick.error().decode(errors="replace"))
+            why_not = quick.error().decode(errors="replace")
+            if _why_not_all(meeting="failed"):
+                core.abort(1, f"{why_not}; other ranks wait in MPI_Init for this one".encode())
+            return _say_nothing_is_recorded(why_not)
         self.running = True
         from farandole import _exits
         _exits.install()
         atexit.register(self.close)  # It comes before that of _exits.
+        _watch_executions(self)
         self.names = {category: self.intern(name) for category, name in _NAMES.items()}
         program = getattr(sys, "orig_argv", None) or [sys.executable, *sys.argv]
         self.tell(program=" ".join(program), versions={"torch": torch.__version__})
@@ -305,26 +309,30 @@ def _is_one_of_many():
     return many and not (distributed.is_available() and distributed.is_initialized())
 
 
-def _all_ranks_come():
-    """Whether all ranks are here or come soon. MPI would wait for ever for one that does not."""
+def _why_not_all(own="", meeting="ready"):
+    """Why not all ranks are here or come soon; MPI would wait for ever for one that does not. `own`: why this one
+    does not. "" also if the ranks cannot ask each other."""
     from torch import distributed
     if not (distributed.is_available() and distributed.is_initialized()):
-        return True
-    ranks = distributed.get_world_size()
+        return own
+    ranks, rank = distributed.get_world_size(), distributed.get_rank()
     if str(ranks) != os.environ.get("WORLD_SIZE"):
-        return True
-    store = distributed.PrefixStore("farandole", distributed.distributed_c10d._get_default_store())
+        return own
+    store = distributed.PrefixStore(f"farandole {meeting}", distributed.distributed_c10d._get_default_store())
     try:
-        if store.add("ranks", 1) == ranks:
+        if own:
+            store.compare_set("all", "", f"rank {rank}: {own}")
+        elif store.add("ranks", 1) == ranks:
             store.compare_set("all", "", "come")
         late = time.monotonic() + _SOON
         while not store.check(["all"]):  # It does not complain, as wait() does.
             if time.monotonic() > late:
-                store.compare_set("all", "", "do not come")
+                store.compare_set("all", "", "not all ranks can record; start all of them by the same command")
             time.sleep(0.01)
-        return store.get("all") == b"come"
+        answer = store.get("all").decode(errors="replace")
+        return "" if answer == "come" else answer
     except RuntimeError:  # The program finds out itself what is the matter.
-        return False
+        return own or "the ranks have lost each other"
 
 
 def replace(function, *owners):
@@ -371,6 +379,30 @@ def install():
     _watch_optimizers(phases)
     _watch_checkpoints(phases)
     return phases
+
+
+def _watch_executions(phases):
+    """The process that executes another program stays a process of MPI, which cannot start twice in it."""
+    def leave():
+        phases.close()
+        phases.core.close()
+        os.environ.update(_start.NO_RANK)
+        print("farandole: the rest is not recorded, because this process executes another program", file=sys.stderr,
+              flush=True)
+
+    def execv(original, *arguments):
+        if phases.running:
+            leave()
+        return original(*arguments)
+
+    def execve(original, path, arguments, environment):
+        if phases.running:
+            leave()
+            environment = {**environment, **_start.NO_RANK}
+        return original(path, arguments, environment)
+
+    replace(execv, os)
+    replace(execve, os)
 
 
 def _watch_data(phases):

@@ -4,6 +4,7 @@ import sys
 
 # The rank's process writes its number here, so that the processes that it starts know that they are not the rank.
 _PROCESS = "FARANDOLE_RANK_PROCESS"
+NO_RANK = {_PROCESS: "0"}  # for what the rank's process executes when it has ended its part of the job
 _loaded = set()  # modules whose _Finder is about to call its function
 
 
