@@ -242,7 +242,8 @@ int main(int argc, char** argv) {
   if (strcmp(what, "leaves") == 0) {
     if (rank == size - 1) return argc > 2 ? raise(SIGKILL) : fdl_close();
     for (int i = 0; i < tensors; ++i) produce(reducer, i, FDL_FLOAT32, rank);
-    fdl_abort(fdl_reducer_finish(reducer), fdl_error());
+    const int code = fdl_reducer_finish(reducer);
+    fdl_abort(code, fdl_error());
   }
 
   const int dtypes[] = {FDL_FLOAT32, FDL_FLOAT64, FDL_FLOAT16, FDL_BFLOAT16};

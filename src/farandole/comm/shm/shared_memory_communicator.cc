@@ -85,9 +85,9 @@ void SharedMemoryCommunicator::look_around() const {
 
 // Called regularly while this rank waits.
 void SharedMemoryCommunicator::look_around_for(int missing, bool left) const {
-  look_around();
+  if (!left) return look_around();
+  while_waiting_();  // The missing rank is not lost if its process has ended, too.
   const int missed = world_ranks_[static_cast<std::size_t>(missing)];
-  if (!left) return;
   // The watchdogs know better what the ranks do, and end the job earlier if there are any.
   constexpr auto watchdogs_take = 10 * ns_per_second;
   if (left_since_ns_ == 0) left_since_ns_ = now_ns();
