@@ -36,25 +36,26 @@ TEST(BatchScript, HasTheRequestedOptionsOnce) {
 }
 
 TEST(BatchScript, StartsAnyCommandWithARunDirectory) {
-  EXPECT_EQ(make_batch_script("#!/bin/bash\n"
-                              "#SBATCH --nodes=1\n"
-                              "#SBATCH --ntasks-per-node=1\n"
-                              "requeues=20\n"
-                              "scratch=     # auto\n"
-                              "exec farandole run --report --requeue \"$requeues\" -- \\\n"
-                              "  farandole train ${scratch:+--data-scratch \"$scratch\"} \"$@\"\n",
-                              {{{"nodes", "2"}, {"ntasks-per-node", ""}, {"ntasks", "6"}},
-                               "/f",
-                               "/my runs/a",
-                               {"./net", "two words", "$HOME"},
-                               {"--trace-torch", "--horovod"}}),
-            "#!/bin/bash\n"
-            "# Written by farandole submit. sbatch with this file submits the same job again.\n"
-            "#SBATCH --nodes=2\n"
-            "#SBATCH --ntasks=6\n"
-            "requeues=20\n"
-            "exec farandole run --trace-torch --horovod --run-dir '/my runs/a' --report --requeue \"$requeues\" -- \\\n"
-            "  ./net 'two words' '$HOME'\n");
+  EXPECT_EQ(
+      make_batch_script("#!/bin/bash\n"
+                        "#SBATCH --nodes=1\n"
+                        "#SBATCH --ntasks-per-node=1\n"
+                        "requeues=20\n"
+                        "scratch=     # auto\n"
+                        "exec farandole run --report --requeue \"$requeues\" -- \\\n"
+                        "  farandole train ${scratch:+--data-scratch \"$scratch\"} \"$@\"\n",
+                        {{{"nodes", "2"}, {"ntasks-per-node", ""}, {"ntasks", "6"}},
+                         "/f",
+                         "/my runs/a",
+                         {"./net", "two words", "$HOME"},
+                         {"--trace-torch", "--horovod"}}),
+      "#!/bin/bash\n"
+      "# Written by farandole submit. sbatch with this file submits the same job again.\n"
+      "#SBATCH --nodes=2\n"
+      "#SBATCH --ntasks=6\n"
+      "requeues=20\n"
+      "exec farandole run --trace-torch --horovod --run-dir '/my runs/a' --report --requeue \"$requeues\" -- \\\n"
+      "  ./net 'two words' '$HOME'\n");
 }
 
 TEST(BatchScript, QuotesWordsForTheShell) {
