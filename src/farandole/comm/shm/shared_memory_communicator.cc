@@ -74,9 +74,13 @@ std::string SharedMemoryCommunicator::describe_call() const {
   return fmt::format("{} '{}' (call {})", name_of(call_.operation), call_.name, call_.sequence);
 }
 
-void SharedMemoryCommunicator::look_around() const {
+void SharedMemoryCommunicator::notice_refusal() const {
   while_waiting_();
   if (barrier_->refused()) throw CallMismatch("the ranks of other nodes make other calls");
+}
+
+void SharedMemoryCommunicator::look_around() const {
+  notice_refusal();
   if (const auto lost = peers_->lost())
     throw Error(fmt::format("rank {} (pid {}) was lost, {}, while this rank waited in {}", lost->rank,
                             lost->pid, lost->cause, describe_call()),
@@ -86,7 +90,7 @@ void SharedMemoryCommunicator::look_around() const {
 // Called regularly while this rank waits.
 void SharedMemoryCommunicator::look_around_for(int missing, bool left) const {
   if (!left) return look_around();
-  while_waiting_();  // The missing rank is not lost if its process has ended, too.
+  notice_refusal();  // The missing rank is not lost, also if its process has ended.
   const int missed = world_ranks_[static_cast<std::size_t>(missing)];
   // The watchdogs know better what the ranks do, and end the job earlier if there are any.
   constexpr auto watchdogs_take = 10 * ns_per_second;

@@ -102,6 +102,7 @@ class SharedMemoryCommunicator : public Communicator, public NonblockingAllreduc
     ReduceOp op;
   };
 
+  void notice_refusal() const;
   void look_around_for(int missing, bool left) const;
   std::string describe_call() const;
   void enter(CallDescriptor call, const void* data, std::size_t bytes);
