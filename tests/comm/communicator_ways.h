@@ -10,6 +10,7 @@
 #include "comm/mpi_world.h"
 
 #include "farandole/comm/job/transport.h"
+#include "farandole/comm/rank_layout.h"
 
 namespace farandole {
 
@@ -24,18 +25,20 @@ struct Way {
   TransportOptions options = {};
 
   // Collective: every rank of the job must call this in the same order.
-  std::unique_ptr<Communicator> make(const MpiTypes& types) const {
+  std::unique_ptr<Communicator> make() const {
     if (node_of == nullptr) return world->new_communicator(waiting);
     std::vector<int> nodes;
     for (int r = 0; r < world->layout().size; ++r) nodes.push_back(node_of(r));
+    ControlCommunicator group(world->control(), all_ranks(world->layout().size));
+    auto with_choice = options;
+    with_choice.mpi = world->mpi();
     if (options.transport != Transport::hierarchical)
-      return make_communicator(MPI_COMM_WORLD, nodes, types, waiting, options);
+      return make_communicator(group, nodes, waiting, with_choice);
     // Only the first communicator measures links, because it takes time.
     static std::optional<LinkChoice> measured;
-    auto with_choice = options;
     with_choice.known_links = measured;
     with_choice.chose_links = [](const LinkChoice& choice) { measured = choice; };
-    return make_communicator(MPI_COMM_WORLD, nodes, types, waiting, with_choice);
+    return make_communicator(group, nodes, waiting, with_choice);
   }
 };
 

@@ -40,8 +40,7 @@ class Collectives : public testing::TestWithParam<Way> {
     }
   }
 
-  MpiTypes types_;
-  std::unique_ptr<Communicator> comm_ = GetParam().make(types_);
+  std::unique_ptr<Communicator> comm_ = GetParam().make();
 };
 
 TEST_P(Collectives, AllreduceMatchesTheReference) {

@@ -71,37 +71,21 @@ TEST(Transport, SaysWhichValuesItKnows) {
 }
 
 // Every rank is a node of its own.
-std::unique_ptr<Communicator> make_of_nodes(const MpiTypes& types, TransportOptions options) {
+std::unique_ptr<Communicator> make_of_nodes(TransportOptions options) {
   std::vector<int> nodes(static_cast<std::size_t>(world->layout().size));
   std::iota(nodes.begin(), nodes.end(), 0);
   options.machine_ranks = world->layout().size;
-  return make_communicator(MPI_COMM_WORLD, nodes, types, Waiting::spin, options);
-}
-
-TEST(Transport, WithoutTcpNodesExchangeMpiMessages) {
-  if (world->layout().size < 2) GTEST_SKIP() << "one rank has no peers";
-  const MpiTypes types;
-  std::string reason;
-  LinkChoice choice;
-  ::setenv("FARANDOLE_INTERFACE", "no-such-interface", 1);
-  const auto comm = make_of_nodes(types, {.transport = Transport::automatic,
-                                          .chose_links = [&](const LinkChoice& links) { choice = links; },
-                                          .fell_back = [&](const std::string& why) { reason = why; }});
-  EXPECT_THROW(make_of_nodes(types, {.transport = Transport::tcp}), Error);
-  ::unsetenv("FARANDOLE_INTERFACE");
-  EXPECT_EQ(choice.kind, LinkKind::mpi);
-  EXPECT_EQ(reason.empty(), world->layout().rank != 0) << reason;
-  const int size = world->layout().size;
-  EXPECT_EQ(sum_of_ranks(*comm), size * (size - 1) / 2);
+  options.mpi = world->mpi();
+  ControlCommunicator group(world->control(), all_ranks(world->layout().size));
+  return make_communicator(group, nodes, Waiting::spin, options);
 }
 
 // Where the ranks measure, they all know the same result, and it says what it compared.
 TEST(Transport, AutomaticSaysWhatItMeasured) {
   if (world->layout().size < 2) GTEST_SKIP() << "one rank has no peers";
-  const MpiTypes types;
   LinkChoice choice;
-  const auto comm = make_of_nodes(types, {.transport = Transport::automatic,
-                                          .chose_links = [&](const LinkChoice& links) { choice = links; }});
+  const auto comm = make_of_nodes(
+      {.transport = Transport::automatic, .chose_links = [&](const LinkChoice& links) { choice = links; }});
   EXPECT_NE(choice.reason.find("allreduce: "), std::string::npos) << choice.reason;
   std::string of_root = choice.reason;
   of_root.resize(1000);
@@ -113,14 +97,13 @@ TEST(Transport, AutomaticSaysWhatItMeasured) {
 // Some ranks have chosen links for a group before, and others have not.
 TEST(Transport, RanksWithAndWithoutAChoiceAgree) {
   if (world->layout().size < 2) GTEST_SKIP() << "one rank has no peers";
-  const MpiTypes types;
   const LinkChoice earlier{.kind = LinkKind::mpi, .window = 2, .reason = "an earlier choice"};
   for (const bool all : {false, true}) {
     LinkChoice choice;
     const bool knows = all || world->layout().rank % 2 == 1;
-    const auto comm = make_of_nodes(types, {.transport = Transport::tcp,
-                                            .known_links = knows ? std::optional(earlier) : std::nullopt,
-                                            .chose_links = [&](const LinkChoice& links) { choice = links; }});
+    const auto comm = make_of_nodes({.transport = Transport::tcp,
+                                     .known_links = knows ? std::optional(earlier) : std::nullopt,
+                                     .chose_links = [&](const LinkChoice& links) { choice = links; }});
     EXPECT_EQ(choice.kind, all ? LinkKind::mpi : LinkKind::tcp);
     const int size = world->layout().size;
     EXPECT_EQ(sum_of_ranks(*comm), size * (size - 1) / 2);

@@ -17,7 +17,7 @@ class SignatureCheckTest : public testing::TestWithParam<Way> {
   template <class Usual, class Odd>
   void expect_told(Usual usual, Odd odd, const std::vector<std::string>& parts) {
     if (world->layout().size < 2) GTEST_SKIP() << "one rank agrees with itself";
-    const auto comm = GetParam().make(types_);
+    const auto comm = GetParam().make();
     comm->barrier();
     try {
       if (comm->rank == comm->size - 1)
@@ -31,8 +31,6 @@ class SignatureCheckTest : public testing::TestWithParam<Way> {
       EXPECT_THAT(error.what(), HasSubstr("rank " + std::to_string(comm->size - 1) + " "));
     }
   }
-
-  MpiTypes types_;
 
   static auto allreduce(const char* name, std::size_t count, DType dtype = DType::float32,
                         ReduceOp op = ReduceOp::sum) {

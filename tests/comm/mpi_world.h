@@ -1,8 +1,8 @@
 // The job that all tests of a test program share, because MPI can be started only once.
 #pragma once
 
-#include "farandole/comm/job/mpi_job.h"
+#include "farandole/comm/job/world.h"
 
 namespace farandole {
-extern MpiJob* world;
+extern World* world;
 }

@@ -7,8 +7,8 @@
 
 #include "farandole/base/clock.h"
 #include "farandole/base/quantile.h"
-#include "farandole/comm/job/mpi_job.h"
 #include "farandole/comm/job/transport.h"
+#include "farandole/comm/job/world.h"
 #include "farandole/comm/signature_check.h"
 
 namespace farandole {
@@ -74,7 +74,7 @@ double batch_us(LeaderGroup& group, bool checked) {
 }
 
 void measure() {
-  const MpiJob job;
+  const World job;
   if (job.layout().size != 2) throw UserError("signature_cost needs two ranks");
   const int rank = job.layout().rank;
   const MpiTypes types;

@@ -16,7 +16,7 @@
 #include "farandole/base/error.h"
 #include "farandole/base/files/staging_file.h"
 #include "farandole/base/run/run_files.h"
-#include "farandole/comm/job/mpi_job.h"
+#include "farandole/comm/job/world.h"
 #include "farandole/comm/mpi/mpi_check.h"
 #include "farandole/comm/watch/watchdog.h"
 #include "farandole/comm/wrap/traced_communicator.h"
@@ -102,7 +102,7 @@ struct Program {
     return 0;
   }
 
-  int run(MpiJob& job, int signals) const {
+  int run(World& job, int signals) const {
     const auto& layout = job.layout();
     constexpr std::size_t bytes = 1 << 20;
     const auto ranks_here = static_cast<std::size_t>(layout.local_size);
@@ -119,20 +119,21 @@ struct Program {
     Timeline timeline(options);
     timeline.name_thread("training");
     timeline.set_metadata("mpi", scenario == "versions" ? fmt::format("Open MPI v4.1.{}", layout.rank)
-                                                        : MpiJob::library_version());
+                                                        : World::library_version());
     const auto stalls = WatchdogOptions::from_environment();
     timeline.set_metadata(recorder::stall_seconds_fact, fmt::format("{}", stalls.report_seconds()));
     CollectiveRegistry registry;
     TracedCommunicator control(job.new_communicator(Waiting::yielding), timeline, 0, &registry);
     TracedCommunicator gradients(job.new_communicator(Waiting::yielding), timeline, 1, &registry);
-    Watchdog watchdog(make_watch_post(MPI_COMM_WORLD), layout, registry, &abort_job);
-    watchdog.set_options(stalls);
+    const auto watchdog =
+        make_watchdog(job.control(), layout, registry, [&job](int code) { abort_job(&job.control(), code); });
+    watchdog->set_options(stalls);
     std::ofstream(folder / fmt::format("pid.{}", layout.rank)) << ::getpid() << '\n';
     try {
       return steps(timeline, control, gradients, signals);
     } catch (const Error& error) {  // a lost peer; what else is thrown is nobody's to catch
       std::fprintf(stderr, "doomed_program: %s\n", error.what());
-      abort_job(static_cast<int>(error.exit_code()));
+      abort_job(&job.control(), static_cast<int>(error.exit_code()));
     }
   }
 };
@@ -146,6 +147,6 @@ int main(int argc, char** argv) {
   if (program.scenario == "refuse")
     return std::fputs("farandole train: --lr is 'x'; give a number\n", stderr), 64;
   const auto signals = farandole::signal_descriptor({SIGUSR1});  // blocked before MPI makes threads
-  farandole::MpiJob job;
+  farandole::World job;
   return program.run(job, signals.get());
 }

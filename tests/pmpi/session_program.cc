@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "farandole/base/run/run_files.h"
-#include "farandole/comm/job/mpi_job.h"
+#include "farandole/comm/job/world.h"
 #include "farandole/comm/recording/recording.h"
 #include "farandole/comm/wrap/traced_communicator.h"
 
@@ -34,7 +34,8 @@ void step(int number, Timeline& timeline, Communicator& gradients, int rank) {
 
 int main(int, char** argv) {
   const std::filesystem::path run = argv[1];
-  const MpiJob job;
+  World job;
+  job.use_transport(Transport::mpi);  // which starts MPI also on one node
   const auto& layout = job.layout();
   Timeline timeline({recorder_file(run, layout.rank), {}, 1 << 20, layout.rank, layout.size, layout.node});
   timeline.name_thread("training");

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "farandole/bench/measurement.h"
-#include "farandole/comm/job/mpi_job.h"
+#include "farandole/comm/job/world.h"
 #include "farandole/comm/signature_check.h"
 
 namespace farandole {
@@ -55,7 +55,7 @@ struct AllreduceResult {
 };
 
 // Runs on every rank. `each` receives the result of a size as soon as it is measured.
-std::vector<AllreduceResult> benchmark_allreduce(const MpiJob& job, const AllreduceBenchmarkOptions& options,
+std::vector<AllreduceResult> benchmark_allreduce(const World& job, const AllreduceBenchmarkOptions& options,
                                                  const std::function<void(const AllreduceResult&)>& each);
 
 }  // namespace farandole

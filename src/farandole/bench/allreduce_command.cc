@@ -179,7 +179,7 @@ int allreduce_command(int argc, const char* const* argv) {
   check_format(format);
 
   if (!transport.empty()) parse_transport(transport);
-  MpiJob job;
+  World job;
   if (!transport.empty()) job.use_transport(parse_transport(transport));
   if (job.layout().size < 2)
     throw UserError(

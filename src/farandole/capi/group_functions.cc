@@ -60,7 +60,7 @@ GroupHandle* make_group(const int* ranks, int count) {
   auto& own = need_job();
   auto communicator = own.communicator_of(ranks, count);
   if (communicator == nullptr) return nullptr;
-  auto& mpi = own.job.mpi();
+  auto& mpi = own.job.world();
   auto messages = ranks == nullptr ? mpi.new_messages(own.messages)
                                    : mpi.new_messages(own.messages, {ranks, static_cast<std::size_t>(count)});
   auto& timeline = own.job.timeline();

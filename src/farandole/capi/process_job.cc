@@ -101,8 +101,8 @@ void start() {
   set_up_log();
   auto fresh = std::make_unique<ProcessJob>();
   auto& job = fresh->job;
-  job.mpi().before_finalize([] { fdl_close(); });
-  job.mpi().end_alone();
+  job.world().before_finalize([] { fdl_close(); });
+  job.end_alone();
   job.attend_errors(true);
   const char* const wish = std::getenv("FARANDOLE_GPU_ACTIVITY");
   const auto gpu_steps = ActivitySteps::parse(wish == nullptr ? "" : wish, "FARANDOLE_GPU_ACTIVITY");

@@ -181,7 +181,7 @@ RunFacts facts_of(Job& job) {
   facts.device = "cpu";
   facts.cores = job.layout().node_cores;
   facts.versions = library_versions();
-  facts.between_nodes = job.mpi().between_nodes();
+  facts.between_nodes = job.world().between_nodes();
   return facts;
 }
 

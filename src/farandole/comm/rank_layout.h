@@ -2,6 +2,7 @@
 // Thread safety: const methods may run concurrently; others need external synchronization.
 #pragma once
 
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -19,5 +20,12 @@ struct RankLayout {
   std::vector<int> nodes;
   int node_cores = 1;  // number of cores that the ranks of this node may use together
 };
+
+// 0, 1, … size − 1.
+inline std::vector<int> all_ranks(int size) {
+  std::vector<int> ranks(static_cast<std::size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
 
 }  // namespace farandole

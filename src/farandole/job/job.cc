@@ -18,7 +18,7 @@
 #include "farandole/base/run/run_lease.h"
 #include "farandole/base/version.h"
 #include "farandole/comm/agreement.h"
-#include "farandole/comm/mpi/mpi_check.h"
+#include "farandole/comm/control/control_communicator.h"
 #include "farandole/comm/recording/recording.h"
 #include "farandole/comm/recording/trace_requests.h"
 #include "farandole/comm/watch/collective_registry.h"
@@ -35,7 +35,7 @@ namespace farandole {
 // In the order in which they need each other; the watchdog ends first.
 struct Job::Parts {
   ErrorExit error_exit;
-  MpiJob mpi;
+  World world;
   std::optional<RunLease> lease;
   std::unique_ptr<Timeline> timeline = std::make_unique<Timeline>();
   CollectiveLaunches launches;
@@ -48,6 +48,7 @@ struct Job::Parts {
   SignalEvent trace_asked{SIGUSR2, SignalEvent::Afterwards::ignored};
   std::unique_ptr<TraceRequests> trace_requests;
   CollectiveRegistry calls;
+  std::unique_ptr<ControlCommunicator> agreement;  // of together(); null in a job with one rank
   std::unique_ptr<JoinCommunicator> communicator;
   std::shared_ptr<CollectiveEntry> setups;  // of communicators of all ranks; null without a watchdog
   std::unique_ptr<Watchdog> watchdog;       // Null in a job with one rank.
@@ -59,22 +60,26 @@ Job::Job() : parts_(std::make_unique<Parts>()) {
   set_up_log(layout().rank, layout().size);
   const auto stalls = WatchdogOptions::from_environment();
   if (layout().size > 1) {
-    parts.watchdog = make_watchdog(layout(), parts.calls);
+    parts.agreement = std::make_unique<ControlCommunicator>(world().control(), all_ranks(layout().size));
+    parts.watchdog =
+        make_watchdog(world().control(), layout(), parts.calls, [this](int code) { abort(code); });
     parts.setups = parts.calls.add(CollectiveRegistry::session_setup, layout().size);
   }
   watch_stalls(stalls);
-  reconnect();
 }
 
 Job::~Job() = default;
 
 const RankLayout& Job::layout() const {
-  return parts_->mpi.layout();
+  return parts_->world.layout();
 }
-MpiJob& Job::mpi() {
-  return parts_->mpi;
+World& Job::world() {
+  return parts_->world;
 }
+// It is made when it is needed first, which is at the same place of all ranks' work: a program that is only recorded
+// needs none.
 JoinCommunicator& Job::communicator() {
+  if (parts_->communicator == nullptr) reconnect();
   return *parts_->communicator;
 }
 bool Job::joining() const {
@@ -96,23 +101,23 @@ void Job::reconnect() {
   refuse_while_joining();
   const SetupCall setup(parts.setups.get());
   auto fresh = std::make_unique<JoinCommunicator>(
-      traced(parts.mpi.new_communicator(Waiting::yielding), communicators_++));
+      traced(parts.world.new_communicator(Waiting::yielding), communicators_++));
   if (communicator_changes) communicator_changes(nullptr);
   parts.communicator = std::move(fresh);
   if (communicator_changes) communicator_changes(parts.communicator.get());
 }
 
 void Job::use_transport(Transport transport) {
-  if (transport == mpi().transport()) return;
-  mpi().use_transport(transport);
+  if (transport == world().transport()) return;
+  world().use_transport(transport);
   reconnect();
 }
 
 std::unique_ptr<TracedCommunicator> Job::new_communicator(Waiting waiting, Wire wire, RankGroup* group) {
   refuse_while_joining();
   const SetupCall setup(group == nullptr ? parts_->setups.get() : group->setups());
-  if (group == nullptr) return traced(mpi().new_communicator(waiting, wire), communicators_++);
-  return traced(mpi().new_communicator(waiting, group->ranks(), wire), group->next_number());
+  if (group == nullptr) return traced(world().new_communicator(waiting, wire), communicators_++);
+  return traced(world().new_communicator(waiting, group->ranks(), wire), group->next_number());
 }
 
 Job::NewGroup Job::new_group(std::span<const int> ranks) {
@@ -126,12 +131,12 @@ Job::NewGroup Job::new_group(std::span<const int> ranks) {
     setups = calls().add(RankGroup::setup_number(number), static_cast<int>(ranks.size()));
   return {
       std::make_unique<RankGroup>(std::vector<int>(ranks.begin(), ranks.end()), number, std::move(setups)),
-      traced(mpi().new_communicator(Waiting::yielding, ranks), number)};
+      traced(world().new_communicator(Waiting::yielding, ranks), number)};
 }
 
 std::unique_ptr<TracedCommunicator> Job::new_communicator_of(std::span<const int> ranks) {
   refuse_while_joining();
-  auto communicator = mpi().new_communicator(Waiting::yielding, ranks);
+  auto communicator = world().new_communicator(Waiting::yielding, ranks);
   return traced(std::move(communicator), new_number(ranks));
 }
 
@@ -141,7 +146,7 @@ std::uint16_t Job::new_number(std::span<const int> ranks) {
   constexpr int base = 0x4000, last = CollectiveRegistry::session_setup - 1;
   const int own = base + (groups_ * layout().size + layout().rank) % (last - base);
   if (!ranks.empty() && ranks.front() == layout().rank) ++groups_;
-  return static_cast<std::uint16_t>(mpi().value_of_first(ranks, own));
+  return static_cast<std::uint16_t>(world().value_of_first(ranks, own));
 }
 
 Waiting Job::waiting_for_gradients() const {
@@ -174,6 +179,14 @@ bool Job::is_ending(ExitCode code) {
   return is_new_loss || is_first;
 }
 
+void Job::abort(int exit_code) {
+  abort_job(layout().size > 1 ? &world().control() : nullptr, exit_code);
+}
+
+void Job::end_alone() {
+  if (parts_->watchdog != nullptr) parts_->watchdog->end_alone();
+}
+
 void Job::come_to_end() {
   if (parts_->watchdog != nullptr) parts_->watchdog->come_to_end();
 }
@@ -197,7 +210,7 @@ void Job::take_lease(const std::filesystem::path& run_dir) {
     fmt::print(stderr, "farandole: {}\n", message);
     std::fflush(stderr);
     is_ending(ExitCode::failure);
-    abort_job(static_cast<int>(ExitCode::failure));
+    abort(static_cast<int>(ExitCode::failure));
   });
 }
 
@@ -215,10 +228,12 @@ void Job::together(const std::function<void()>& work) {
   }
   const int size = layout().size;
   int first = code != 0 ? layout().rank : size;
-  communicator().allreduce("agreement", &first, 1, DType::int32, ReduceOp::min);
+  if (size > 1) parts_->agreement->allreduce("agreement", &first, 1, DType::int32, ReduceOp::min);
   if (first == size) return;
-  communicator().broadcast("exit code", &code, sizeof code, first);
-  broadcast_text(communicator(), message, first);
+  if (size > 1) {
+    parts_->agreement->broadcast("exit code", &code, sizeof code, first);
+    broadcast_text(*parts_->agreement, message, first);
+  }
   // Ranks that have joined do not know about the error, so the job cannot end normally.
   if (joining() && communicator().active() < size) throw Error(message, static_cast<ExitCode>(code));
   throw AgreedError(message, static_cast<ExitCode>(code), first);
@@ -243,6 +258,7 @@ void Job::keep_earlier_start_of(const std::filesystem::path& run_dir) {
 
 void Job::start_recording(const RecordingOptions& options, const std::string& gpu) {
   auto& parts = *parts_;
+  const bool had_communicator = parts.communicator != nullptr;
   if (communicator_changes) communicator_changes(nullptr);
   parts.communicator.reset();
   parts.trace_requests.reset();
@@ -251,10 +267,13 @@ void Job::start_recording(const RecordingOptions& options, const std::string& gp
   parts.timeline = std::make_unique<Timeline>();
   parts.steps = {};
   communicators_ = 0;
-  reconnect();
   together([&] { take_lease(options.run_dir); });
   keep_earlier_start_of(options.run_dir);
-  if (options.window.off()) return tell_run_dir(options.run_dir);
+  if (options.window.off()) {
+    tell_run_dir(options.run_dir);
+    if (had_communicator) reconnect();
+    return;
+  }
   const auto wish =
       options.recorder_dir ? RecorderWish{*options.recorder_dir, "--recorder-dir"} : wished_place();
   const auto ranks_here = static_cast<std::size_t>(layout().local_size);
@@ -270,20 +289,19 @@ void Job::start_recording(const RecordingOptions& options, const std::string& gp
   parts.timeline = std::move(timeline);
   parts.timeline->name_thread("training");
   parts.timeline->set_metadata("farandole", version());
-  parts.timeline->set_metadata("mpi", MpiJob::library_version());
+  parts.timeline->set_metadata("mpi", World::library_version());
   record_stall_limit();
   parts.gpu_activity =
       GpuActivity::start(*parts.timeline, options.gpu_activity, parts.launches, parts.no_gpu_activity);
   parts.recording = std::make_unique<Recording>(
-      parts.mpi.new_channel(), *parts.timeline,
+      layout().size > 1 ? world().new_channel() : nullptr, *parts.timeline,
       TraceOptions{.run_dir = options.run_dir, .merge_limit = options.merge_limit, .gpu = gpu});
   parts.trace_requests = std::make_unique<TraceRequests>(
-      layout(), parts.trace_asked, *parts.timeline,
+      world().control(), layout(), parts.trace_asked, *parts.timeline,
       TraceRequestOptions{options.run_dir, options.merge_limit, [gpu = parts.gpu_activity.get()] {
                             if (gpu != nullptr) gpu->record_next_steps();
                           }});
-  communicators_ = 0;
-  reconnect();
+  if (had_communicator) reconnect();
 }
 
 Timeline& Job::timeline() {

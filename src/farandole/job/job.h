@@ -14,7 +14,7 @@
 
 #include "farandole/base/error.h"
 #include "farandole/comm/communicator.h"
-#include "farandole/comm/job/mpi_job.h"
+#include "farandole/comm/job/world.h"
 #include "farandole/comm/watch/watchdog.h"
 #include "farandole/comm/wrap/join_communicator.h"
 #include "farandole/job/recording_options.h"
@@ -62,7 +62,7 @@ class RankGroup {
 
 class Job {
  public:
-  // Starts MPI and the watchdogs for stalls and lost ranks.
+  // Meets the other ranks, and starts the watchdogs for stalls and lost ranks.
   // Throws: as Session::Session().
   Job();
   ~Job();
@@ -70,8 +70,9 @@ class Job {
   Job& operator=(const Job&) = delete;
 
   const RankLayout& layout() const;
-  MpiJob& mpi();
+  World& world();
   // Over all ranks. It is another object after start_recording() and use_transport().
+  // Collective: the first call of all ranks, also after these.
   JoinCommunicator& communicator();
   bool joining() const;  // inside a Join
   // Gets nullptr before the communicator over all ranks is destroyed, and then the new one.
@@ -117,6 +118,10 @@ class Job {
   // Returns false if the error is known: the watchdog of this rank has already reported the lost peer, or,
   // for other errors, another rank of this node has called this before.
   bool is_ending(ExitCode code);
+  // Ends all ranks at once.
+  [[noreturn]] void abort(int exit_code);
+  // The end of this object does not wait for ranks that work on.
+  void end_alone();
   // This rank waits for the others at the end of the job.
   void come_to_end();
 

@@ -8,7 +8,6 @@
 #include <unistd.h>
 #include <utility>
 
-#include "farandole/comm/mpi/mpi_check.h"
 #include "farandole/job/job.h"
 
 namespace farandole {
@@ -73,8 +72,7 @@ void end_job(Job& job, const std::string& program, const JobError& error) {
     // The rank that says why ends this one. It may not have said it yet.
     std::this_thread::sleep_for(std::chrono::seconds(3));
   }
-  if (job.layout().size > 1) abort_job(static_cast<int>(error.code));
-  std::_Exit(static_cast<int>(error.code));
+  job.abort(static_cast<int>(error.code));
 }
 
 ErrorExit::ErrorExit() : previous_(std::set_terminate(&on_terminate)), process_(::getpid()) {

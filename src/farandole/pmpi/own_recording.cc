@@ -16,7 +16,7 @@
 #include "farandole/base/run/earlier_starts.h"
 #include "farandole/base/run/run_files.h"
 #include "farandole/base/version.h"
-#include "farandole/comm/job/mpi_job.h"
+#include "farandole/comm/job/world.h"
 #include "farandole/comm/recording/recording.h"
 #include "farandole/pmpi/recorded_call.h"
 #include "farandole/timeline/counters/gpu_counters.h"
@@ -59,7 +59,7 @@ struct OwnRecording {
                    .threads_may_call_mpi = threads_may_call_mpi(),
                    .gpu = gpu_of_rank(NodeRanks().rank(), std::getenv("CUDA_VISIBLE_DEVICES"))}) {
     timeline->set_metadata("farandole", version());
-    timeline->set_metadata("mpi", MpiJob::library_version());
+    timeline->set_metadata("mpi", World::library_version());
   }
 
   static bool threads_may_call_mpi() {

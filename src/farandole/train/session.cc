@@ -167,7 +167,7 @@ void Session::use_transport(std::string_view wish) {
 }
 
 std::optional<std::string> Session::between_nodes() const {
-  return internals_->mpi().between_nodes();
+  return internals_->world().between_nodes();
 }
 torch::Device Session::device() const {
   return internals_->device;

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "farandole/base/error.h"
-#include "farandole/comm/job/mpi_job.h"
+#include "farandole/comm/job/world.h"
 
 namespace {
 
@@ -27,7 +27,7 @@ bool works() {
 
 // What a job leaves behind when the program ends MPI before the job ends.
 struct Everything {
-  explicit Everything(const MpiJob& job)
+  explicit Everything(World& job)
       : ranks(job.new_communicator(Waiting::spin)), messages(job.new_messages(progress)) {}
   std::byte byte{};
   std::unique_ptr<Communicator> ranks;
@@ -41,12 +41,12 @@ bool program_first() {
   MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided);
   bool good = true;
   for (int i = 0; i < 2; ++i) {  // Nothing of the first one is called at the end.
-    MpiJob job;
+    World job;
     job.before_finalize([&] { good = false; });
     good = good && works(*job.new_communicator(Waiting::yielding));
   }
   good = good && works();
-  MpiJob job;
+  World job;
   Everything everything(job);
   int calls = 0;
   job.before_finalize([&] { calls += works(*everything.ranks) ? 1 : 100; });
@@ -57,7 +57,7 @@ bool program_first() {
 bool job_ends_in_finalize(bool program_starts) {
   int provided = 0;
   if (program_starts) MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided);
-  auto job = std::make_unique<MpiJob>();
+  auto job = std::make_unique<World>();
   auto everything = std::make_unique<Everything>(*job);
   everything->messages->start_receive(&everything->byte, 1, 0, 0);  // never ends
   job->before_finalize([&] {
@@ -69,7 +69,8 @@ bool job_ends_in_finalize(bool program_starts) {
 }
 
 bool program_last() {
-  MpiJob job;
+  World job;
+  job.use_transport(Transport::mpi);  // which starts MPI also on one node
   Everything everything(job);
   const bool good = works(*everything.ranks) && works();
   MPI_Finalize();
@@ -79,7 +80,9 @@ bool program_last() {
 bool one_thread() {
   MPI_Init(nullptr, nullptr);
   try {
-    const MpiJob job;
+    World job;
+    job.use_transport(Transport::mpi);
+    job.new_communicator(Waiting::spin);
     return false;
   } catch (const UserError& error) {
     std::fprintf(stderr, "%s\n", error.what());
@@ -87,7 +90,9 @@ bool one_thread() {
   const bool good = works();
   MPI_Finalize();
   try {
-    const MpiJob job;
+    World job;
+    job.use_transport(Transport::mpi);
+    job.new_communicator(Waiting::spin);
     return false;
   } catch (const UserError& error) {
     std::fprintf(stderr, "%s\n", error.what());

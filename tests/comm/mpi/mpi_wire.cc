@@ -21,7 +21,7 @@ class WireTest : public testing::TestWithParam<Way> {
     if (world->layout().size < 2) GTEST_SKIP() << "one rank sends nothing";
     auto way = GetParam();
     way.options.hierarchy.wire = Wire::bfloat16;
-    comm_ = way.make(types_);
+    comm_ = way.make();
   }
 
   int nodes() const {
@@ -37,7 +37,6 @@ class WireTest : public testing::TestWithParam<Way> {
     EXPECT_EQ(std::memcmp(of_root.data(), values.data(), values.size() * sizeof(float)), 0);
   }
 
-  MpiTypes types_;
   std::unique_ptr<Communicator> comm_;
 };
 
@@ -131,7 +130,7 @@ TEST_P(WireTest, RanksThatRoundAreToldOfTheOthers) {
   if (nodes() == 1) GTEST_SKIP() << "one node sends nothing";
   auto way = GetParam();
   if (comm_->rank == 0) way.options.hierarchy.wire = Wire::bfloat16;
-  const auto comm = way.make(types_);
+  const auto comm = way.make();
   std::vector<float> values(50'000);
   EXPECT_THROW(comm->allreduce("test", values.data(), values.size(), DType::float32, ReduceOp::sum),
                UserError);
@@ -152,8 +151,7 @@ TEST(Wire, CollectivesOfMpiRefuseToRound) {
   if (world->layout().size < 2) GTEST_SKIP() << "one rank sends nothing";
   Way way{"Mpi", Waiting::spin, [](int rank) { return rank; }, {Transport::mpi}};
   way.options.hierarchy.wire = Wire::bfloat16;
-  const MpiTypes types;
-  EXPECT_THROW(way.make(types), UserError);
+  EXPECT_THROW(way.make(), UserError);
 }
 
 }  // namespace

@@ -5,10 +5,7 @@
 #include <cstdlib>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <memory>
 #include <mutex>
-#include <set>
-#include <thread>
 #include <vector>
 
 #include "comm/mpi_world.h"
@@ -33,11 +30,13 @@ struct WrongClock {
 // several hosts of the Slurm sandbox, share one true clock, with which the model is compared.
 TEST(Clocks, AgreeWithinTheirResiduals) {
   constexpr std::int64_t minute_ns = 60'000'000'000;
-  const auto channel = world->new_channel();
-  const int rank = channel->rank();
+  const int rank = world->layout().rank;
+  const auto everyone = world->new_communicator(Waiting::yielding);
   for (const double sign : {-1.0, 1.0}) {
-    const auto first = exchange_clocks(*channel, 0).round_trips;
-    const auto second = exchange_clocks(*channel, 0).round_trips;
+    for (int turn = 1; turn < rank; ++turn) everyone->barrier();
+    std::vector<RoundTrip> first, second;
+    if (rank != 0) first = measure_clock(world->control()), second = measure_clock(world->control());
+    for (int turn = std::max(rank, 1); turn < everyone->size; ++turn) everyone->barrier();
     if (rank == 0) continue;
     const WrongClock clock{std::llround(sign * 1e9 / rank), sign * 50e-6 / rank, first.front().reference_ns};
     std::vector<RoundTrip> seen;
@@ -66,35 +65,9 @@ TEST(Clocks, AgreeWithinTheirResiduals) {
   }
 }
 
-// Ranks 0 and 1 share a clock, ranks 2 and 3 another one, and so on. One rank per clock measures.
-TEST(Clocks, AreMeasuredOnceForAllThatShareThem) {
-  const auto channel = world->new_channel();
-  const int rank = channel->rank();
-  const auto samples = exchange_clocks(*channel, 7 + static_cast<std::uint32_t>(rank / 2));
-  EXPECT_EQ(samples.measured, rank == 0 ? channel->size() > 2 : rank >= 2 && rank % 2 == 0);
-  if (rank == 0) {
-    EXPECT_TRUE(samples.round_trips.empty());
-    return;
-  }
-  const ClockModel model = ClockModel::fit(samples.round_trips);
-  const auto measured_ns = samples.round_trips.front().send_ns;
-  const auto offset = model.to_reference(measured_ns) - measured_ns;
-  if (rank == 1) {
-    EXPECT_EQ(offset, 0);
-  }
-  EXPECT_LE(std::abs(offset), model.residual_ns());  // In reality there is only one clock.
-  EXPECT_EQ(samples.round_trips.size() > 1, rank > 1);
-}
-
-TEST(Clocks, OfOneHostAreTheSame) {
-  const auto channel = world->new_channel();
-  const auto samples = exchange_clocks(*channel);
-  if (channel->rank() == 0 || world->layout().nodes.back() != 0) return;
-  EXPECT_FALSE(samples.measured);
-  const ClockModel model = ClockModel::fit(samples.round_trips);
-  const auto now = now_ns();
-  EXPECT_EQ(model.to_reference(now), now);
-  EXPECT_LE(model.residual_ns(), 1);
+TEST(Clocks, OfOneHostAreNotMeasured) {
+  if (world->layout().nodes.back() != 0) return;
+  EXPECT_FALSE(measures_clock(world->control()));
 }
 
 // Each rank except rank 0 asks while all ranks do other work.
@@ -104,44 +77,21 @@ TEST(Clocks, AreMeasuredWhileTheJobRuns) {
   std::condition_variable enough;
   std::vector<RoundTrip> seen;
   const auto everyone = world->new_communicator(Waiting::yielding);
-  {
-    const ClockRounds measuring(world->new_channel(), std::chrono::milliseconds(1),
-                                [&](const RoundTrip& trip) {
+  if (everyone->rank != 0) {
+    const ClockRounds measuring(world->control(), std::chrono::milliseconds(1),
+                                [&](std::span<const RoundTrip> trips) {
                                   const std::lock_guard lock(mutex);
-                                  seen.push_back(trip);
+                                  seen.insert(seen.end(), trips.begin(), trips.end());
                                   enough.notify_one();
                                 });
     std::unique_lock lock(mutex);
-    if (everyone->rank != 0) enough.wait(lock, [&] { return seen.size() >= rounds; });
-    lock.unlock();
-    everyone->barrier("barrier");
+    enough.wait(lock, [&] { return seen.size() >= rounds; });
   }
+  everyone->barrier("barrier");
   for (const RoundTrip& trip : seen) {
     EXPECT_LE(trip.send_ns, trip.reference_ns);  // both are on one clock
     EXPECT_LE(trip.reference_ns, trip.receive_ns);
   }
-  EXPECT_TRUE(everyone->rank != 0 || seen.empty());
-}
-
-// The end must not wait for a rank 0 that no longer answers. If it did, it would last longer than a test may.
-TEST(Clocks, RoundsEndWithoutAnAnswer) {
-  auto channel = world->new_channel();
-  const auto everyone = world->new_communicator(Waiting::yielding);
-  if (channel->rank() == 0) {
-    for (std::set<int> asked; asked.size() + 1 < static_cast<std::size_t>(channel->size());)
-      if (const auto question = channel->receive_any())
-        asked.insert(question->from);
-      else
-        std::this_thread::yield();
-    everyone->barrier("all have asked");
-  } else {
-    auto asking = std::make_unique<ClockRounds>(
-        std::move(channel), std::chrono::milliseconds(1), [](const RoundTrip&) { FAIL(); },
-        std::chrono::hours(24));
-    everyone->barrier("all have asked");
-    asking.reset();
-  }
-  everyone->barrier("all have ended");
 }
 
 }  // namespace

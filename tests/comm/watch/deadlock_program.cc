@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "farandole/base/error.h"
-#include "farandole/comm/job/mpi_job.h"
+#include "farandole/comm/job/world.h"
 #include "farandole/comm/mpi/mpi_check.h"
 #include "farandole/comm/watch/watchdog.h"
 #include "farandole/comm/wrap/traced_communicator.h"
@@ -24,11 +24,12 @@ void work_for(double seconds) {
 
 class Program {
  public:
-  Program(MpiJob& job, std::string mistake) : mistake_(std::move(mistake)) {
-    std::optional<int> node;
+  Program(World& job, std::string mistake) : mistake_(std::move(mistake)) {
+    auto layout = job.layout();
     if (const char* ranks = std::getenv("RANKS_A_NODE"); ranks != nullptr)
-      node = job.layout().rank / std::atoi(ranks);
-    watchdog_.emplace(make_watch_post(MPI_COMM_WORLD, node), job.layout(), calls_, &abort_job);
+      for (int r = 0; r < layout.size; ++r) layout.nodes[static_cast<std::size_t>(r)] = r / std::atoi(ranks);
+    watchdog_ =
+        make_watchdog(job.control(), layout, calls_, [&job](int code) { abort_job(&job.control(), code); });
     watchdog_->set_options(WatchdogOptions::from_environment());
     control_.emplace(job.new_communicator(Waiting::yielding), timeline_, 0, &calls_);
     gradients_.emplace(job.new_communicator(Waiting::yielding), timeline_, 1, &calls_);
@@ -78,7 +79,7 @@ class Program {
   const std::string mistake_;
   Timeline timeline_;
   CollectiveRegistry calls_;
-  std::optional<Watchdog> watchdog_;
+  std::unique_ptr<Watchdog> watchdog_;
   std::optional<TracedCommunicator> control_, gradients_;
 };
 
@@ -88,7 +89,7 @@ class Program {
 int main(int argc, char** argv) {
   if (argc != 2) return std::fputs("usage: deadlock_program MISTAKE\n", stderr), 64;
   try {
-    farandole::MpiJob job;
+    farandole::World job;
     farandole::Program(job, argv[1]).run();
   } catch (const farandole::Error& error) {
     std::fprintf(stderr, "deadlock_program: %s\n", error.what());

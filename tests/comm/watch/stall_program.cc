@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "farandole/base/error.h"
-#include "farandole/comm/job/mpi_job.h"
+#include "farandole/comm/job/world.h"
 #include "farandole/comm/mpi/mpi_check.h"
 #include "farandole/comm/watch/watchdog.h"
 #include "farandole/comm/wrap/traced_communicator.h"
@@ -30,7 +30,7 @@ struct Program {
     std::ofstream(folder / (name + ".tmp")) << value << '\n';
     std::filesystem::rename(folder / (name + ".tmp"), folder / name);
   }
-  void run(MpiJob& job) const;
+  void run(World& job) const;
   void misbehave(Timeline& timeline) const;
 };
 
@@ -51,7 +51,7 @@ void Program::misbehave(Timeline& timeline) const {
   }
 }
 
-void Program::run(MpiJob& job) const {
+void Program::run(World& job) const {
   Timeline timeline;
   CollectiveRegistry registry;
   TracedCommunicator control(job.new_communicator(Waiting::yielding), timeline, 0, &registry);
@@ -62,11 +62,12 @@ void Program::run(MpiJob& job) const {
         if (name.empty()) return CollectiveRegistry::Meaning{{"fc1.weight", "fc1.bias"}, {"fc1.bias"}};
         return std::nullopt;
       });
-  std::optional<int> node;
+  auto layout = job.layout();
   if (const char* ranks = std::getenv("RANKS_A_NODE"); ranks != nullptr)
-    node = control.rank / std::atoi(ranks);
-  Watchdog watchdog(make_watch_post(MPI_COMM_WORLD, node), job.layout(), registry, &abort_job);
-  watchdog.set_options(WatchdogOptions::from_environment());
+    for (int r = 0; r < layout.size; ++r) layout.nodes[static_cast<std::size_t>(r)] = r / std::atoi(ranks);
+  const auto watchdog =
+      make_watchdog(job.control(), layout, registry, [&job](int code) { abort_job(&job.control(), code); });
+  watchdog->set_options(WatchdogOptions::from_environment());
   write("pid." + std::to_string(control.rank), ::getpid());
   for (;;) {
     int stop = exists("stop") ? 1 : 0;
@@ -88,7 +89,7 @@ int main(int argc, char** argv) {
   const farandole::Program program{argv[1], argv[2], std::atoi(argv[3])};
   if (program.scenario == "handler") std::signal(SIGTERM, [](int) { std::_Exit(9); });
   try {
-    farandole::MpiJob job;
+    farandole::World job;
     program.run(job);
   } catch (const farandole::Error& error) {
     std::fprintf(stderr, "stall_program: %s\n", error.what());

@@ -107,7 +107,6 @@ HierarchicalCommunicator::HierarchicalCommunicator(Parts parts, LeaderPlan plan,
       own_local_(plan_.local[static_cast<std::size_t>(rank)]) {
   for (std::size_t k = 0; k < parts_.leader_groups.size(); ++k)
     if (parts_.leader_groups[k] != nullptr) served_.push_back(k);
-  if (parts_.node != nullptr) parts_.node->set_while_waiting([all = parts_.all.get()] { all->progress(); });
 }
 
 HierarchicalCommunicator::~HierarchicalCommunicator() = default;
@@ -136,9 +135,9 @@ void HierarchicalCommunicator::report_mismatch() {
   pending_.reset();
   if (auto* const group = parts_.leader_groups[0].get(); group != nullptr) {
     group->refuse(hash_of(call_));
-    drive(*group, &LeaderGroup::exchanging, LinkWait(options_.patience, [this] { parts_.all->progress(); }));
+    drive(*group, &LeaderGroup::exchanging, LinkWait(options_.patience));
   }
-  parts_.all->report_mismatch(call_);
+  farandole::report_mismatch(*parts_.all, call_, parts_.world_ranks);
 }
 
 void HierarchicalCommunicator::begin(const CallDescriptor& call) {
@@ -340,8 +339,9 @@ std::span<Link* const> HierarchicalCommunicator::active_links() {
 
 // Works until the operations of all leader groups that this rank serves are complete.
 void HierarchicalCommunicator::wait_for_groups() {
-  LinkWait wait(options_.patience,
-                [this] { parts_.node != nullptr ? parts_.node->look_around() : parts_.all->progress(); });
+  LinkWait wait(options_.patience, [this] {
+    if (parts_.node != nullptr) parts_.node->look_around();
+  });
   while (!active_links().empty()) {
     if (advance_groups())
       wait.moved();

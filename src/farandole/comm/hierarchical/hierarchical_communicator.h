@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "farandole/comm/communicator.h"
-#include "farandole/comm/mpi/mpi_communicator.h"
 #include "farandole/comm/net/leader_group.h"
 #include "farandole/comm/node_sharing.h"
 #include "farandole/comm/shm/shared_memory_communicator.h"
+#include "farandole/comm/signature_check.h"
 
 namespace farandole {
 
@@ -43,8 +43,8 @@ struct LeaderPlan {
 class HierarchicalCommunicator : public Communicator, public NonblockingAllreduce, public NodeSharing {
  public:
   struct Parts {
-    // All ranks. Compares calls that differ, and does what is no allreduce. Checks no signatures.
-    std::unique_ptr<MpiCommunicator> all;
+    std::unique_ptr<Communicator> all;               // reports calls that differ; compares none itself
+    std::vector<int> world_ranks;                    // of all ranks, for messages
     std::unique_ptr<SharedMemoryCommunicator> node;  // this node's ranks, by local rank; null for one rank
     // By the number of the leader group; null if this rank does not serve it. Ranks in a leader
     // group are node numbers.

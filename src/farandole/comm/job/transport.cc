@@ -17,8 +17,9 @@
 #include "farandole/comm/mpi/mpi_check.h"
 #include "farandole/comm/mpi/mpi_communicator.h"
 #include "farandole/comm/mpi/mpi_link.h"
+#include "farandole/comm/net/connect_sockets.h"
 #include "farandole/comm/net/link.h"
-#include "farandole/comm/net/socket_link.h"
+#include "farandole/comm/rank_layout.h"
 #include "farandole/comm/shm/shared_memory_communicator.h"
 
 namespace farandole {
@@ -38,7 +39,7 @@ const char* text_of(LinkKind kind) {
 // Duration of the fastest call, of the slowest rank. The fastest one is disturbed least by other programs,
 // and they must not decide.
 template <class Call>
-double time_us(MpiCommunicator& mpi, int calls, Call call) {
+double time_us(Communicator& ranks, int calls, Call call) {
   double best = 0;
   for (int i = 0; i <= calls; ++i) {
     const std::int64_t start = now_ns();
@@ -46,28 +47,28 @@ double time_us(MpiCommunicator& mpi, int calls, Call call) {
     const double us = static_cast<double>(now_ns() - start) * 1e-3;
     if (i == 1 || (i > 1 && us < best)) best = us;
   }
-  mpi.allreduce("trial", &best, 1, DType::float64, ReduceOp::max);
+  ranks.allreduce("trial", &best, 1, DType::float64, ReduceOp::max);
   return best;
 }
 
-double time_slice_us(LeaderGroup& group, MpiCommunicator& mpi, Patience patience, std::size_t bytes,
+double time_slice_us(LeaderGroup& group, Communicator& ranks, Patience patience, std::size_t bytes,
                      int calls) {
   std::vector<float> values(bytes / sizeof(float));
   Slice slice;
   slice.data = reinterpret_cast<std::byte*>(values.data());
-  return time_us(mpi, calls, [&] {
+  return time_us(ranks, calls, [&] {
     if (bytes <= small_bytes)
       group.start_small(0, false, slice.data, values.size(), slice.dtype, slice.op);
     else
       group.start(0, slice,
-                  allreduce_stream(mpi.rank, mpi.size, values.size(), group.cut(slice.wire_dtype())));
+                  allreduce_stream(ranks.rank, ranks.size, values.size(), group.cut(slice.wire_dtype())));
     drive(group, &LeaderGroup::busy, LinkWait(patience));
   });
 }
 
-double time_allreduce_us(Communicator& communicator, MpiCommunicator& mpi, std::size_t bytes, int calls) {
+double time_allreduce_us(Communicator& communicator, Communicator& ranks, std::size_t bytes, int calls) {
   const auto memory = communicator.allocate(bytes);
-  return time_us(mpi, calls, [&] {
+  return time_us(ranks, calls, [&] {
     communicator.allreduce("trial", memory.get(), bytes / sizeof(float), DType::float32, ReduceOp::sum);
   });
 }
@@ -77,13 +78,13 @@ struct Times {
   std::size_t window = 1;
 };
 
-Times time_links(LeaderGroup& group, MpiCommunicator& mpi, Patience patience) {
+Times time_links(LeaderGroup& group, Communicator& ranks, Patience patience) {
   Times times;
-  times.small_us = time_slice_us(group, mpi, patience, small_bytes, 50);
+  times.small_us = time_slice_us(group, ranks, patience, small_bytes, 50);
   double spent_us = 0;
   for (const std::size_t window : windows) {
     group.set_window(window);
-    const double us = time_slice_us(group, mpi, patience, large_bytes, 8);
+    const double us = time_slice_us(group, ranks, patience, large_bytes, 8);
     spent_us += 9 * us;
     // A larger window must be clearly better, because it needs more memory, and because messages in flight
     // leave the caches.
@@ -103,15 +104,15 @@ Times time_links(LeaderGroup& group, MpiCommunicator& mpi, Patience patience) {
 // later messages leave the caches, which makes reductions of 128 KiB to 2 MiB two to three times as slow.
 // Throws: Error on all ranks if no kind can be used.
 // Collective: every rank of `leaders` must call this.
-LinkChoice choose_links(const std::vector<LinkKind>& kinds, MPI_Comm leaders, MpiCommunicator& group,
-                        Patience patience, std::string& problem) {
+LinkChoice choose_links(const std::vector<LinkKind>& kinds, ControlCommunicator& leaders,
+                        const MpiRuntime* mpi, Patience patience, std::string& problem) {
   std::optional<LinkChoice> best;
   double best_product = 0;
   std::string reason;
   for (const LinkKind kind : kinds) {
     try {
-      LeaderGroup timed(group.rank, group.size, make_links(kind, leaders, group));
-      const auto times = time_links(timed, group, patience);
+      LeaderGroup timed(leaders.rank, leaders.size, make_links(kind, leaders, mpi));
+      const auto times = time_links(timed, leaders, patience);
       reason += fmt::format("{}{}: {:.0f} µs for 64 B, {:.0f} µs for 1 MiB", reason.empty() ? "" : "; ",
                             text_of(kind), times.small_us, times.large_us);
       // Both sizes count equally. TCP comes first and stays unless MPI is clearly faster.
@@ -126,8 +127,17 @@ LinkChoice choose_links(const std::vector<LinkKind>& kinds, MPI_Comm leaders, Mp
   }
   if (!best) throw Error(problem);
   best->reason = fmt::format("{} between nodes, {} KiB at once ({})", text_of(best->kind),
-                             LeaderGroup::piece_bytes(group.size) / 1024 * best->window, reason);
+                             LeaderGroup::piece_bytes(leaders.size) / 1024 * best->window, reason);
   return *best;
+}
+
+// Throws: UserError if MPI does not run.
+std::unique_ptr<MpiCommunicator> mpi_communicator(const ControlCommunicator& group, Waiting waiting,
+                                                  const TransportOptions& options,
+                                                  SignatureCheck signatures = SignatureCheck::on) {
+  if (options.mpi == nullptr) throw UserError("the transport 'mpi' needs a job that Open MPI has started");
+  const MpiHandle comm(options.mpi->group_of(group.ranks()));
+  return std::make_unique<MpiCommunicator>(comm.comm, options.mpi->types(), waiting, signatures);
 }
 
 // Times allreduces of `links`, whose ranks spin before they sleep, and of MPI, for at most 0.1 s, and
@@ -159,16 +169,10 @@ void compare_with_mpi(Communicator& links, MpiCommunicator& mpi, LinkChoice& cho
                         describe(theirs));
 }
 
-// Creates a communicator of the ranks with `takes_part`, in the order of `place`. It is null
-// on the other ranks.
-void split(MPI_Comm group, bool takes_part, int place, MpiHandle& result) {
-  check_mpi(MPI_Comm_split(group, takes_part ? 0 : MPI_UNDEFINED, place, &result.comm), "MPI_Comm_split");
-}
-
 // True if `here` is true on all ranks.
-bool everywhere(MPI_Comm group, bool here) {
-  int all = here ? 1 : 0;
-  check_mpi(MPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_INT, MPI_LAND, group), "MPI_Allreduce");
+bool everywhere(Communicator& ranks, bool here) {
+  std::uint8_t all = here ? 1 : 0;
+  ranks.allreduce("agreement", &all, 1, DType::uint8, ReduceOp::min);
   return all != 0;
 }
 
@@ -181,15 +185,13 @@ Patience patience(Waiting waiting, const TransportOptions& options) {
 
 // Null if the ranks cannot share memory.
 // Collective: every rank of `node` must call this.
-std::unique_ptr<SharedMemoryCommunicator> share_memory(MPI_Comm node, const MpiTypes& types, Waiting waiting,
+std::unique_ptr<SharedMemoryCommunicator> share_memory(ControlCommunicator& node, Waiting waiting,
                                                        const TransportOptions& options) {
-  MpiCommunicator bootstrap(node, types, waiting, SignatureCheck::off);
   try {
     return std::make_unique<SharedMemoryCommunicator>(
-        bootstrap,
-        SharedMemoryOptions{.world_ranks = ranks_in_world(node), .patience = patience(waiting, options)});
+        node, SharedMemoryOptions{.world_ranks = node.ranks(), .patience = patience(waiting, options)});
   } catch (const Error& error) {  // thrown on all ranks
-    if (bootstrap.rank == 0 && options.fell_back)
+    if (node.rank == 0 && options.fell_back)
       options.fell_back(std::string("the ranks of a node cannot share memory: ") + error.what());
     return nullptr;
   }
@@ -199,45 +201,51 @@ std::unique_ptr<SharedMemoryCommunicator> share_memory(MPI_Comm node, const MpiT
 // the links are measured like this, also if this communicator sleeps.
 // Collective: every rank of `group` must call this. `leaders` are those of leader group 0; null
 // on other ranks.
-LinkChoice agree_on_links(MPI_Comm group, MPI_Comm leaders, MpiCommunicator* mpi, Patience patience,
+LinkChoice agree_on_links(ControlCommunicator& group, ControlCommunicator* leaders, Patience patience,
                           const TransportOptions& options, bool known) {
   if (options.transport == Transport::mpi_messages) return {.kind = LinkKind::mpi, .window = 4};
   LinkChoice choice;
   if (known) choice = *options.known_links;  // on rank 0; groups may have chosen differently
   std::string failure, problem;
-  if (!known && leaders != MPI_COMM_NULL) try {
-      const std::vector<LinkKind> kinds = options.transport == Transport::tcp
-                                              ? std::vector{LinkKind::tcp}
-                                              : std::vector{LinkKind::tcp, LinkKind::mpi};
-      choice = choose_links(kinds, leaders, *mpi, patience, problem);
+  if (!known && leaders != nullptr) try {
+      const bool only_tcp = options.transport == Transport::tcp || options.mpi == nullptr;
+      const std::vector<LinkKind> kinds =
+          only_tcp ? std::vector{LinkKind::tcp} : std::vector{LinkKind::tcp, LinkKind::mpi};
+      choice = choose_links(kinds, *leaders, options.mpi, patience, problem);
     } catch (const Error& error) {  // thrown on all leaders
       failure = error.what();
     }
   // Rank 0 leads its node.
-  char text[600] = {};
-  (failure.empty() ? choice.reason : failure).copy(text, sizeof text - 1);
+  std::string text = failure.empty() ? choice.reason : failure;
   std::uint64_t values[5] = {failure.empty() ? 0u : 1u, static_cast<std::uint64_t>(choice.kind),
                              choice.window, choice.compared ? 1u : 0u, choice.collectives_of_mpi ? 1u : 0u};
-  check_mpi(MPI_Bcast(values, 5, MPI_UINT64_T, 0, group), "MPI_Bcast");
-  check_mpi(MPI_Bcast(text, sizeof text, MPI_CHAR, 0, group), "MPI_Bcast");
+  group.broadcast("links", values, sizeof values, 0);
+  broadcast_text(group, text, 0);
   if (values[0] != 0) throw Error(text);
-  if (!problem.empty() && mpi->rank == 0 && options.fell_back) options.fell_back(problem);
+  if (!problem.empty() && leaders != nullptr && leaders->rank == 0 && options.fell_back)
+    options.fell_back(problem);
   return {static_cast<LinkKind>(values[1]), static_cast<std::size_t>(values[2]), values[3] != 0,
           values[4] != 0, text};
 }
 
 // Null if the ranks of a node cannot share memory, or if MPI's collectives are faster.
-std::unique_ptr<Communicator> make_hierarchical_communicator(MPI_Comm group, const LeaderPlan& plan,
-                                                             const MpiTypes& types, Waiting waiting,
+std::unique_ptr<Communicator> make_hierarchical_communicator(ControlCommunicator& group,
+                                                             const LeaderPlan& plan, Waiting waiting,
                                                              const TransportOptions& options) {
   HierarchicalCommunicator::Parts parts;
-  parts.all = std::make_unique<MpiCommunicator>(group, types, Waiting::spin, SignatureCheck::off);
-  const auto rank = static_cast<std::size_t>(parts.all->rank);
+  parts.all = std::make_unique<ControlCommunicator>(group.control(), group.ranks());
+  parts.world_ranks = group.ranks();
+  const auto rank = static_cast<std::size_t>(group.rank);
   const int own_node = plan.node[rank], own_local = plan.local[rank];
-  MpiHandle node;
-  check_mpi(MPI_Comm_split(group, own_node, own_local, &node.comm), "MPI_Comm_split");
-  const bool alone = plan.local_size(own_node) == 1;
-  if (!alone) parts.node = share_memory(node.comm, types, waiting, options);
+  const auto rank_of_job = [&](int member) { return group.ranks()[static_cast<std::size_t>(member)]; };
+  std::vector<int> mates;
+  for (const int member : plan.members[static_cast<std::size_t>(own_node)])
+    mates.push_back(rank_of_job(member));
+  const bool alone = mates.size() == 1;
+  if (!alone) {
+    ControlCommunicator node(group.control(), std::move(mates));
+    parts.node = share_memory(node, waiting, options);
+  }
   if (!everywhere(group, alone || parts.node != nullptr)) return nullptr;
   auto hierarchy = options.hierarchy;
   hierarchy.patience = patience(waiting, options);
@@ -245,20 +253,21 @@ std::unique_ptr<Communicator> make_hierarchical_communicator(MPI_Comm group, con
   LinkChoice choice;
   std::string problem;
   for (int k = 0; k < plan.leader_groups; ++k) {
-    MpiHandle leaders;
-    split(group, plan.server(own_node, k) == own_local, own_node, leaders);
+    std::unique_ptr<ControlCommunicator> leaders;
+    if (plan.server(own_node, k) == own_local) {
+      std::vector<int> servers;
+      for (int node = 0; node < plan.node_count(); ++node)
+        servers.push_back(rank_of_job(
+            plan.members[static_cast<std::size_t>(node)][static_cast<std::size_t>(plan.server(node, k))]));
+      leaders = std::make_unique<ControlCommunicator>(group.control(), std::move(servers));
+    }
     auto& links = parts.leader_groups.emplace_back();
-    std::unique_ptr<MpiCommunicator> mpi;
-    const bool serves = leaders.comm != MPI_COMM_NULL;
-    if (serves)
-      mpi = std::make_unique<MpiCommunicator>(leaders.comm, types, Waiting::spin, SignatureCheck::off);
     if (k == 0)
-      choice =
-          agree_on_links(group, leaders.comm, mpi.get(), {.yield = hierarchy.patience.yield}, options, known);
-    if (!serves) continue;
+      choice = agree_on_links(group, leaders.get(), {.yield = hierarchy.patience.yield}, options, known);
+    if (leaders == nullptr) continue;
     try {
-      links =
-          std::make_unique<LeaderGroup>(mpi->rank, mpi->size, make_links(choice.kind, leaders.comm, *mpi));
+      links = std::make_unique<LeaderGroup>(leaders->rank, leaders->size,
+                                            make_links(choice.kind, *leaders, options.mpi));
       links->set_window(choice.window);
     } catch (const Error& error) {
       problem = error.what();
@@ -273,12 +282,13 @@ std::unique_ptr<Communicator> make_hierarchical_communicator(MPI_Comm group, con
             ? "; messages pass one rank of each node"
             : fmt::format("; messages up to {} KiB pass one rank of each node, larger ones pass {}",
                           hierarchy.latency_bytes / 1024, plan.leader_groups);
-  auto& mpi = *parts.all;
   auto made = std::make_unique<HierarchicalCommunicator>(std::move(parts), plan, hierarchy);
-  const bool chooses = options.transport == Transport::automatic;
+  const bool chooses = options.transport == Transport::automatic && options.mpi != nullptr;
   // MPI spins. A communicator whose ranks sleep at once does not show which way is faster.
-  if (chooses && !choice.compared && hierarchy.patience.spin.count() > 0)
-    compare_with_mpi(*made, mpi, choice);
+  if (chooses && !choice.compared && hierarchy.patience.spin.count() > 0) {
+    const auto mpi = mpi_communicator(group, Waiting::spin, options, SignatureCheck::off);
+    compare_with_mpi(*made, *mpi, choice);
+  }
   if (options.chose_links) options.chose_links(choice);
   if (chooses && choice.collectives_of_mpi && hierarchy.wire == Wire::exact) return nullptr;
   return made;
@@ -286,8 +296,10 @@ std::unique_ptr<Communicator> make_hierarchical_communicator(MPI_Comm group, con
 
 }  // namespace
 
-std::vector<std::unique_ptr<Link>> make_links(LinkKind kind, MPI_Comm leaders, MpiCommunicator& group) {
-  return kind == LinkKind::tcp ? connect_sockets(group, ranks_in_world(leaders)) : make_mpi_links(leaders);
+std::vector<std::unique_ptr<Link>> make_links(LinkKind kind, ControlCommunicator& leaders,
+                                              const MpiRuntime* mpi) {
+  if (kind == LinkKind::tcp) return connect_sockets(leaders);
+  return make_mpi_links(MpiHandle(mpi->group_of(leaders.ranks())).comm);
 }
 
 Transport parse_transport(std::string_view text, std::string_view name) {
@@ -302,23 +314,30 @@ Transport requested_transport() {
   return text == nullptr ? Transport::automatic : parse_transport(text, "FARANDOLE_TRANSPORT");
 }
 
-std::unique_ptr<Communicator> make_communicator(MPI_Comm group, std::span<const int> node_by_rank,
-                                                const MpiTypes& types, Waiting waiting,
-                                                const TransportOptions& options) {
-  if (size_of(group) == 1) return std::make_unique<SoloCommunicator>();
+std::unique_ptr<Communicator> make_communicator(ControlCommunicator& group, std::span<const int> node_by_rank,
+                                                Waiting waiting, const TransportOptions& options) {
+  if (group.size == 1) return std::make_unique<SoloCommunicator>();
   const LeaderPlan plan(node_by_rank, options.leader_groups);
-  std::unique_ptr<Communicator> made;
-  if (options.transport != Transport::mpi)
-    made = plan.node_count() == 1 ? share_memory(group, types, waiting, options)
-                                  : make_hierarchical_communicator(group, plan, types, waiting, options);
-  else if (plan.node_count() > 1 && options.chose_links)
-    options.chose_links({.reason = "MPI's collectives between nodes, as the transport 'mpi' demands"});
-  if (made != nullptr) return made;
+  if (options.transport == Transport::mpi) {
+    if (plan.node_count() > 1 && options.chose_links)
+      options.chose_links({.reason = "MPI's collectives between nodes, as the transport 'mpi' demands"});
+  } else {
+    std::unique_ptr<Communicator> made;
+    if (plan.node_count() == 1)
+      made = share_memory(group, waiting, options);
+    else
+      made = make_hierarchical_communicator(group, plan, waiting, options);
+    if (made == nullptr && options.mpi == nullptr) {
+      const LeaderPlan apart(all_ranks(group.size), 1);
+      made = make_hierarchical_communicator(group, apart, waiting, options);
+    }
+    if (made != nullptr) return made;
+  }
   if (plan.node_count() > 1 && options.hierarchy.wire != Wire::exact)
     throw UserError(
         "gradients are compressed between nodes only by the transport 'hierarchical', but these ranks use MPI's "
         "collectives; choose that transport, or compress on the ranks with bfloat16");
-  return std::make_unique<MpiCommunicator>(group, types, waiting);
+  return mpi_communicator(group, waiting, options);
 }
 
 }  // namespace farandole

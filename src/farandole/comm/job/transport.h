@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
-#include <mpi.h>
 #include <optional>
 #include <span>
 #include <string>
@@ -14,8 +13,9 @@
 #include <vector>
 
 #include "farandole/comm/communicator.h"
+#include "farandole/comm/control/control_communicator.h"
 #include "farandole/comm/hierarchical/hierarchical_communicator.h"
-#include "farandole/comm/mpi/mpi_communicator.h"
+#include "farandole/comm/mpi/mpi_runtime.h"
 #include "farandole/comm/net/leader_group.h"
 #include "farandole/comm/shm/node_barrier.h"
 
@@ -32,10 +32,11 @@ struct LinkChoice {
   std::string reason = {};          // for the user: "TCP between nodes, 128 KiB at once (…)"
 };
 
-// Links of a leader group of this kind.
+// Links of a leader group of this kind. `mpi` may be null if the kind is tcp.
 // Throws: Error on all ranks if TCP connections cannot be made.
 // Collective: every rank of `leaders` must call this.
-std::vector<std::unique_ptr<Link>> make_links(LinkKind kind, MPI_Comm leaders, MpiCommunicator& group);
+std::vector<std::unique_ptr<Link>> make_links(LinkKind kind, ControlCommunicator& leaders,
+                                              const MpiRuntime* mpi);
 
 enum class Transport {
   automatic,     // measures whether `hierarchical` or `mpi` is faster
@@ -53,7 +54,8 @@ Transport requested_transport();
 
 struct TransportOptions {
   Transport transport = requested_transport();
-  int leader_groups = 0;  // leader groups between nodes; 0 means that LeaderPlan chooses
+  const MpiRuntime* mpi = nullptr;  // null: MPI does not run, and is not used
+  int leader_groups = 0;            // leader groups between nodes; 0 means that LeaderPlan chooses
   // Ranks of the job on this machine; more than those of the node if several containers share the machine.
   int machine_ranks = 1;
   HierarchicalCommunicator::Options hierarchy = {};
@@ -61,18 +63,17 @@ struct TransportOptions {
   std::optional<LinkChoice> known_links = {};
   // Called on every rank if the group has several nodes.
   std::function<void(const LinkChoice& choice)> chose_links = {};
-  // Called on one rank if ranks cannot share memory or cannot connect by TCP. They use MPI instead. `reason`
-  // says why they cannot.
+  // Called on one rank if ranks cannot share memory or cannot connect by TCP. `reason` says why they cannot.
   std::function<void(const std::string& reason)> fell_back = {};
 };
 
 // Creates a communicator among the ranks of `group`. Rank r runs on node node_by_rank[r]; the numbers can be
-// any, but must be equal for ranks of the same node. `group` is only read. `types` must outlive the result.
+// any, but must be equal for ranks of the same node. `group` is not needed afterwards. If the ranks of a node
+// cannot share memory, each of them is a node of its own.
 // Throws: UserError on all ranks if the ranks are on several nodes and values cannot travel as
 // `hierarchy.wire` says, because the ranks use MPI's collectives.
 // Collective: every rank of the group must call this in the same order, with equal arguments.
-std::unique_ptr<Communicator> make_communicator(MPI_Comm group, std::span<const int> node_by_rank,
-                                                const MpiTypes& types, Waiting waiting,
-                                                const TransportOptions& options = {});
+std::unique_ptr<Communicator> make_communicator(ControlCommunicator& group, std::span<const int> node_by_rank,
+                                                Waiting waiting, const TransportOptions& options = {});
 
 }  // namespace farandole

@@ -1,14 +1,9 @@
 #include "farandole/comm/mpi/mpi_check.h"
 
-#include <cstdio>
-#include <cstdlib>
 #include <numeric>
 #include <string>
 
-#include "farandole/base/clock.h"
 #include "farandole/base/error.h"
-#include "farandole/base/host.h"
-#include "farandole/base/process/launch_environment.h"
 
 namespace farandole {
 
@@ -20,19 +15,6 @@ void check_mpi(int code, std::string_view call, std::string_view name) {
   std::string message(call);
   if (!name.empty()) message += " of '" + std::string(name) + "'";
   throw Error(message + ": " + std::string(text, static_cast<std::size_t>(length)), ExitCode::peer_lost);
-}
-
-// MPI_Abort has srun kill the supervisors too, and waits for two seconds in which mpirun does nothing else.
-// After a lost peer, the supervisors end the job themselves, and save first what the ranks recorded.
-void abort_job(int exit_code) {
-  if (const char* const supervised = std::getenv(supervised_variable); supervised != nullptr) {
-    if (exit_code == static_cast<int>(ExitCode::peer_lost)) std::_Exit(exit_code);
-    const auto rank = launched_rank(&std::getenv);
-    announce_abort(supervised, {rank ? rank->value : 0, exit_code, real_time_ns(), host_name()});
-    std::freopen("/dev/null", "w", stderr);  // With srun, the banner comes from this process.
-  }
-  MPI_Abort(MPI_COMM_WORLD, exit_code);
-  std::_Exit(exit_code);
 }
 
 bool mpi_is_running() {

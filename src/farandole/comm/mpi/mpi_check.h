@@ -1,5 +1,4 @@
-// The only place that converts MPI's return codes to exceptions, what an MPI communicator is asked for, and
-// the end of a job that has failed.
+// The only place that converts MPI's return codes to exceptions and what an MPI communicator is asked for.
 // Thread safety: any thread may call this at any time.
 #pragma once
 
@@ -11,10 +10,6 @@ namespace farandole {
 
 // Throws: Error with MPI's own text and `call` ("MPI_Allreduce of bucket 0") if `code` is not MPI_SUCCESS.
 void check_mpi(int code, std::string_view call, std::string_view name = {});
-
-// Ends all ranks of the job at once; after a lost peer, a supervised rank ends alone, and its
-// supervisor the job.
-[[noreturn]] void abort_job(int exit_code);
 
 // False before MPI was started, and after it was ended, perhaps by the program.
 bool mpi_is_running();

@@ -5,12 +5,10 @@
 
 #include <deque>
 #include <memory>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "farandole/base/files/file_bytes.h"
-#include "farandole/comm/communicator.h"
 #include "farandole/comm/net/link.h"
 
 namespace farandole {
@@ -49,13 +47,5 @@ class SocketLink : public Link {
   const int most_resends_;
   std::int64_t next_check_ns_ = 0;
 };
-
-// Connects this rank with every other rank of `group`. Returns the links by rank, null for this rank. Ranks
-// listen and connect on the interfaces that the environment variable FARANDOLE_INTERFACE names (separated by
-// commas), by default on all of them, and try addresses in a network of the peer first, the fastest interface
-// before others. Strangers that connect to this rank are ignored.
-// Throws: Error on all ranks, with the first reason, if a connection cannot be made within 30 s.
-// Collective: every rank of the group must call this in the same order.
-std::vector<std::unique_ptr<Link>> connect_sockets(Communicator& group, std::span<const int> world_ranks);
 
 }  // namespace farandole

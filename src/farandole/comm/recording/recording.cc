@@ -9,7 +9,7 @@
 
 #include "farandole/base/error.h"
 #include "farandole/base/log.h"
-#include "farandole/comm/mpi/message_channel.h"
+#include "farandole/comm/control/message_channel.h"
 #include "farandole/comm/recording/clock_rounds.h"
 #include "farandole/timeline/merge/rank_choice.h"
 #include "farandole/timeline/merge/record_source.h"
@@ -105,39 +105,33 @@ Recording::Recording(std::unique_ptr<MessageChannel> channel, Timeline& timeline
       options_(std::move(options)),
       channel_(std::move(channel)),
       counters_(counters_of(timeline, options_.gpu)) {
-  watch_clock();
+  if (channel_ != nullptr && measures_clock(channel_->control()))
+    clock_rounds_ = std::make_unique<ClockRounds>(channel_->control(), between_rounds,
+                                                  [this](auto round_trips) { take(round_trips); });
   mpi_trace_.emplace(timeline_);
 }
 
 Recording::~Recording() = default;
 
-// All ranks take part in creating the channel, although only a few may use it.
-void Recording::watch_clock() {
-  auto first = exchange_clocks(*channel_);
-  round_trips_ = best_of_bursts(first.round_trips);
+void Recording::take(std::span<const RoundTrip> round_trips) {
+  for (const auto& trip : round_trips)
+    if (round_trips_.empty() || !is_long(trip, round_trips_.front())) round_trips_.push_back(trip);
   timeline_.set_clock(round_trips_);
-  auto channel = channel_->another();
-  if (!first.measured || !options_.threads_may_call_mpi) return;
-  clock_rounds_ =
-      std::make_unique<ClockRounds>(std::move(channel), between_rounds, [this](const RoundTrip& trip) {
-        if (is_long(trip, round_trips_.front())) return;
-        round_trips_.push_back(trip);
-        timeline_.set_clock(round_trips_);
-      });
 }
 
 void Recording::close() {
   mpi_trace_.reset();
   counters_.reset();
-  clock_rounds_.reset();
-  const auto last = best_of_bursts(exchange_clocks(*channel_).round_trips);
-  round_trips_.insert(round_trips_.end(), last.begin(), last.end());
-  timeline_.set_clock(round_trips_);
+  if (std::exchange(clock_rounds_, nullptr) == nullptr) return;
+  try {
+    take(best_of_bursts(measure_clock(channel_->control())));
+  } catch (const Error&) {  // Rank 0 has ended before.
+  }
 }
 
 void Recording::publish() {
   close();
-  if (channel_->rank() == 0)
+  if (channel_ == nullptr || channel_->rank() == 0)
     merge();
   else
     offer_records(*channel_, *own_records());
@@ -162,7 +156,7 @@ std::unique_ptr<RecordSource> Recording::own_records() const {
 
 std::vector<std::shared_ptr<OfferedRecords>> Recording::offers() {
   std::vector<std::shared_ptr<OfferedRecords>> offers;
-  for (int rank = 1; rank < channel_->size(); ++rank)
+  for (int rank = 1; channel_ != nullptr && rank < channel_->size(); ++rank)
     offers.push_back(std::make_shared<OfferedRecords>(*channel_, rank));
   return offers;
 }

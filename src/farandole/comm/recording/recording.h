@@ -1,7 +1,6 @@
-// The recording of a job. It measures clocks at the start, every minute and at the end, records counters and
-// the program's own MPI calls, and merges the timeline at the end.
+// The recording of a job. It measures clocks, records counters and the program's own MPI calls, and merges the
+// timeline at the end.
 // Thread safety: only the main thread may create and destroy this. Only this thread may call its functions.
-// Collective: every rank of the job must create and publish it in the same order.
 #pragma once
 
 #include <filesystem>
@@ -10,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "farandole/comm/mpi/message_channel.h"
+#include "farandole/comm/control/message_channel.h"
 #include "farandole/comm/recording/clock_rounds.h"
 #include "farandole/timeline/clock/clock_model.h"
 #include "farandole/timeline/counters/counters.h"
@@ -25,20 +24,19 @@ class OfferedRecords;
 
 struct TraceOptions {
   std::filesystem::path run_dir;
-  std::size_t merge_limit = 64;      // ranks in the trace; 0 means no limit
-  bool threads_may_call_mpi = true;  // false: clocks are not measured while the job runs
+  std::size_t merge_limit = 64;  // ranks in the trace; 0 means no limit
   // The GPU whose counters are recorded, as for GpuCounters::open(); "" means none.
   std::string gpu = {};
 };
 
 class Recording {
  public:
-  // `timeline` must outlive this object. No other object may use the channel.
+  // `timeline` must outlive this object. The channel has all ranks of the job, and no other object may use it.
+  // It is null in a job of one rank.
   Recording(std::unique_ptr<MessageChannel> channel, Timeline& timeline, TraceOptions options);
   ~Recording();
 
   // Takes the last clock samples. Call it only once, while no other thread is in an MPI call of the program.
-  // Collective: every rank of the job must call this in the same order.
   void close();
   // Calls close() and sends the records of up to merge_limit ranks to rank 0, which writes
   // RUN/timeline.json.gz or warns if it cannot. Call it only once.
@@ -47,7 +45,7 @@ class Recording {
   void publish();
 
  private:
-  void watch_clock();
+  void take(std::span<const RoundTrip> round_trips);
   std::unique_ptr<RecordSource> own_records() const;
   void merge();
   std::vector<std::shared_ptr<OfferedRecords>> offers();
@@ -61,7 +59,7 @@ class Recording {
   std::unique_ptr<MessageChannel> channel_;
   std::unique_ptr<CounterSampler> counters_;
   std::vector<RoundTrip> round_trips_;         // written by the thread of clock_rounds_ while it exists
-  std::unique_ptr<ClockRounds> clock_rounds_;  // set if this rank measures or answers
+  std::unique_ptr<ClockRounds> clock_rounds_;  // set if this rank measures
   std::optional<MpiTrace> mpi_trace_;
 };
 

@@ -72,17 +72,16 @@ void MergeLease::remove(const std::filesystem::path& file, const FileSight& stal
   if (sight_of(file) == stale) ::unlink(file.c_str());
 }
 
-TraceRequests::TraceRequests(const RankLayout& layout, SignalEvent& asked, const Timeline& timeline,
-                             TraceRequestOptions options)
+TraceRequests::TraceRequests(ControlPlane& control, const RankLayout& layout, SignalEvent& asked,
+                             const Timeline& timeline, TraceRequestOptions options)
     : layout_(layout),
       one_host_(std::all_of(layout.nodes.begin(), layout.nodes.end(), [](int node) { return node == 0; })),
       asked_(asked),
       timeline_(timeline),
       options_(std::move(options)) {
-  // Removes the lease of an earlier job that was killed while it merged. Creating the channel keeps the other
-  // ranks waiting until this is done.
+  // Removes the lease of an earlier job that was killed while it merged.
   if (layout_.rank == 0) ::unlink(claim().c_str());
-  if (layout_.size > 1) channel_ = std::make_unique<AlertChannel>(MPI_COMM_WORLD);
+  if (layout_.size > 1) channel_ = std::make_unique<AlertChannel>(control, all_ranks(layout_.size));
   thread_ = start_quiet_thread([this] { run(); });
 }
 

@@ -66,10 +66,10 @@ struct TraceRequestOptions {
 
 class TraceRequests {
  public:
-  // `asked` and `timeline` must outlive this object. The layout is that of MPI_COMM_WORLD.
+  // `control`, `asked` and `timeline` must outlive this object.
   // Throws: Error if the process has no file descriptor left.
   // Collective: every rank of the job must call this in the same order.
-  TraceRequests(const RankLayout& layout, SignalEvent& asked, const Timeline& timeline,
+  TraceRequests(ControlPlane& control, const RankLayout& layout, SignalEvent& asked, const Timeline& timeline,
                 TraceRequestOptions options);
   ~TraceRequests();  // waits for a merge in progress
   TraceRequests(const TraceRequests&) = delete;

@@ -154,14 +154,14 @@ void StartWatch::run() {
     else if (now - ended_ns >= patience_ns)
       end(ExitCode::user_error,
           fmt::format(
-              "{} of this job has ended on {} without starting MPI, so MPI cannot start on the others; {}",
+              "{} of this job has ended on {} before the ranks have met, so the others cannot start; {}",
               describe_ranks(ranks->ended), host_name(), remedy));
     if (abort_ns > 0 && now - start_ns_ >= abort_ns)
-      end(ExitCode::peer_lost,
-          fmt::format("the job ends, because MPI has not started {}: {}", waited, who_has_not_come(ranks)));
+      end(ExitCode::peer_lost, fmt::format("the job ends, because its ranks have not met {}: {}", waited,
+                                           who_has_not_come(ranks)));
     if (speaks && !reported && report_ns > 0 && now - start_ns_ >= report_ns) {
-      say_on_stderr(own_rank,
-                    fmt::format("stall: MPI has not started {}: {}", waited, who_has_not_come(ranks)));
+      say_on_stderr(own_rank, fmt::format("stall: the ranks of the job have not met {}: {}", waited,
+                                          who_has_not_come(ranks)));
       reported = true;
     }
   }

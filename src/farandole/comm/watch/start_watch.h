@@ -1,5 +1,4 @@
-// Watches the start of MPI. MPI_Init waits for all ranks of the job, for ever if one of them
-// runs another program.
+// Watches the start of a job. It waits for all ranks, for ever if one of them runs another program.
 // Thread safety: none; use from one thread at a time.
 #pragma once
 
@@ -12,8 +11,8 @@
 
 namespace farandole {
 
-// MPI starts between the constructor and the destructor. If a rank of this host has ended in that time, MPI
-// cannot start any more: one rank of the host says so, and all of them end with ExitCode::user_error. After
+// The ranks meet between the constructor and the destructor. If a rank of this host has ended in that time, they
+// cannot meet any more: one rank of the host says so, and all of them end with ExitCode::user_error. After
 // WatchdogOptions::stall_seconds, but not before 30 s, one rank of the host reports which ranks have not
 // started; after stall_abort_seconds, but not before 60 s, the ranks end with ExitCode::peer_lost.
 class StartWatch {

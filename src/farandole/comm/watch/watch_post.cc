@@ -2,35 +2,19 @@
 
 #include <algorithm>
 #include <chrono>
-#include <thread>
+#include <map>
 #include <unistd.h>
 
 #include "farandole/base/error.h"
 #include "farandole/base/process/process_state.h"
-#include "farandole/comm/mpi/mpi_check.h"
+#include "farandole/comm/control/control_communicator.h"
 
 namespace farandole {
 
-// Small enough for MPI to send it without waiting for the receiver.
-static_assert(sizeof(Alert) < 2048);
-
 namespace {
 
-struct NodeComm : MpiHandle {
-  NodeComm(MPI_Comm world, int world_rank, std::optional<int> node) {
-    if (node)
-      check_mpi(MPI_Comm_split(world, *node, world_rank, &comm), "MPI_Comm_split");
-    else
-      check_mpi(MPI_Comm_split_type(world, MPI_COMM_TYPE_SHARED, world_rank, MPI_INFO_NULL, &comm),
-                "MPI_Comm_split_type");
-    rank = rank_in(comm);
-    size = size_of(comm);
-  }
-  int rank = 0, size = 1;
-};
-
-// The board of the lowest rank, opened by all ranks. It is null on every rank if one rank could not open it.
-std::unique_ptr<StatusBoard> shared_board(const NodeComm& node) {
+// The board of the first rank, opened by all ranks. It is null on every rank if one rank could not open it.
+std::unique_ptr<StatusBoard> shared_board(ControlCommunicator& node) {
   const auto slots = static_cast<std::size_t>(node.size);
   std::unique_ptr<StatusBoard> board;
   ArenaAddress address;
@@ -42,45 +26,37 @@ std::unique_ptr<StatusBoard> shared_board(const NodeComm& node) {
   } catch (const Error&) {
     address.fd = -1;
   }
-  check_mpi(MPI_Bcast(&address, sizeof address, MPI_BYTE, 0, node.comm), "MPI_Bcast");
+  node.broadcast("address of the board", &address, sizeof address, 0);
   try {
     if (node.rank != 0 && address.fd >= 0) board = StatusBoard::open(address, slots);
   } catch (const Error&) {
     board = nullptr;
   }
-  int all_have_it = board != nullptr ? 1 : 0;
-  check_mpi(MPI_Allreduce(MPI_IN_PLACE, &all_have_it, 1, MPI_INT, MPI_MIN, node.comm), "MPI_Allreduce");
+  std::uint8_t all_have_it = board != nullptr ? 1 : 0;
+  node.allreduce("boards", &all_have_it, 1, DType::uint8, ReduceOp::min);
   if (all_have_it == 0) return nullptr;
   board->close_address();
   return board;
 }
 
-std::vector<PeerWatch::Peer> peers_of(const NodeComm& node, int world_rank) {
+std::vector<PeerWatch::Peer> peers_of(ControlCommunicator& node, int own_rank) {
+  const PeerWatch::Peer own{own_rank, ::getpid(), own_pid_namespace()};
   std::vector<PeerWatch::Peer> all(static_cast<std::size_t>(node.size));
-  all[static_cast<std::size_t>(node.rank)] = {world_rank, ::getpid(), own_pid_namespace()};
-  check_mpi(MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, all.data(), sizeof(PeerWatch::Peer), MPI_BYTE,
-                          node.comm),
-            "MPI_Allgather");
-  std::erase_if(all, [&](const auto& peer) { return peer.rank == world_rank; });
+  node.all_gather("processes", &own, all.data(), std::vector<std::size_t>(all.size(), sizeof own));
+  std::erase_if(all, [&](const auto& peer) { return peer.rank == own_rank; });
   return all;
 }
 
-// The groups of all ranks, sorted by their lowest rank.
-std::vector<std::vector<int>> gather_groups(MPI_Comm world, int lowest) {
-  const int size = size_of(world);
-  std::vector<int> lowest_of(static_cast<std::size_t>(size));
-  check_mpi(MPI_Allgather(&lowest, 1, MPI_INT, lowest_of.data(), 1, MPI_INT, world), "MPI_Allgather");
-  std::vector<std::vector<int>> groups;
-  std::vector<std::size_t> index(lowest_of.size());
-  for (int rank = 0; rank < size; ++rank) {
-    const auto r = static_cast<std::size_t>(rank), first = static_cast<std::size_t>(lowest_of[r]);
-    if (first == r) {
-      index[r] = groups.size();
-      groups.emplace_back();
-    }
-    groups[index[first]].push_back(rank);
-  }
-  return groups;
+// The groups of all ranks, sorted by their lowest rank; `lowest` is that of this rank's group.
+std::vector<std::vector<int>> gather_groups(ControlCommunicator& all, int lowest) {
+  std::vector<int> lowest_of(static_cast<std::size_t>(all.size));
+  all.all_gather("groups", &lowest, lowest_of.data(),
+                 std::vector<std::size_t>(lowest_of.size(), sizeof lowest));
+  std::map<int, std::vector<int>> groups;
+  for (std::size_t r = 0; r < lowest_of.size(); ++r) groups[lowest_of[r]].push_back(all.ranks()[r]);
+  std::vector<std::vector<int>> sorted;
+  for (auto& [first, ranks] : groups) sorted.push_back(std::move(ranks));
+  return sorted;
 }
 
 }  // namespace
@@ -135,79 +111,65 @@ void WatchPost::send_to_others(const Alert& alert) const {
       if (g != group) channel->send(to, alert);
 }
 
-AlertChannel::AlertChannel(MPI_Comm parent) {
-  check_mpi(MPI_Comm_dup(parent, &comm_), "MPI_Comm_dup");
-  MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
-  MPI_Comm_rank(comm_, &rank_);
-}
+AlertChannel::AlertChannel(ControlPlane& control, std::vector<int> ranks)
+    : alerts_(control, ranks), ends_(control, std::move(ranks)) {}
 
-AlertChannel::~AlertChannel() {
-  // A rank that never receives must not delay the end. Its message, with the memory, is left to MPI.
-  for (auto& one : sending_) {
-    int done = 0;
-    MPI_Test(&one.request, &done, MPI_STATUS_IGNORE);
-    if (done == 0) {
-      [[maybe_unused]] auto* left_to_mpi = new std::list<Sending>(std::move(sending_));
-      break;
-    }
-  }
-  // The communicator is not freed before MPI_Finalize. Its number would be reused by another communicator. A
-  // late message would count there, and that communicator would then wait forever for its own messages.
-}
-
-// Errors are ignored, because they only mean that the peer has ended.
 void AlertChannel::send(int to, Alert alert) {
-  alert.from = rank_;
-  auto& one = sending_.emplace_back();
-  one.alert = alert;
-  if (MPI_Isend(&one.alert, sizeof one.alert, MPI_BYTE, to, 0, comm_, &one.request) != MPI_SUCCESS)
-    sending_.pop_back();
+  alert.from = alerts_.rank();
+  alerts_.send(to, byte_view(alert));
 }
 
 std::optional<Alert> AlertChannel::receive() {
-  sending_.remove_if([](Sending& one) {
-    int done = 0;
-    return MPI_Test(&one.request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || done != 0;
-  });
-  int found = 0;
-  MPI_Message message = MPI_MESSAGE_NULL;
-  if (MPI_Improbe(MPI_ANY_SOURCE, 0, comm_, &found, &message, MPI_STATUS_IGNORE) != MPI_SUCCESS || found == 0)
-    return std::nullopt;
-  Alert alert;
-  if (MPI_Mrecv(&alert, sizeof alert, MPI_BYTE, &message, MPI_STATUS_IGNORE) != MPI_SUCCESS)
-    return std::nullopt;
-  return alert;
+  while (const auto message = alerts_.receive_any())
+    if (const auto alert = value_of<Alert>(message->bytes)) return alert;
+  return std::nullopt;
 }
 
-void AlertChannel::await_all(const std::function<bool()>& gives_up) {
-  MPI_Request request = MPI_REQUEST_NULL;
-  int done = MPI_Ibarrier(comm_, &request) == MPI_SUCCESS ? 0 : 1;
-  while (done == 0 && !gives_up()) {
-    if (MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) return;
-    if (done == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+// The ranks of a group tell its first rank, these tell the first of all, and the answer goes back.
+void AlertChannel::await_all(const std::vector<std::vector<int>>& groups, std::size_t own,
+                             const std::function<bool()>& gives_up) {
+  const int rank = ends_.rank(), leader = groups[own].front(), first = groups.front().front();
+  std::vector<int> below;
+  if (rank == leader) below.assign(groups[own].begin() + 1, groups[own].end());
+  if (rank == first)
+    for (std::size_t g = 1; g < groups.size(); ++g) below.push_back(groups[g].front());
+  const auto hear = [&](std::size_t count) {
+    while (count > 0) {
+      if (ends_.wait_any(std::chrono::milliseconds(10))) --count;
+      if (gives_up()) return false;
+    }
+    return true;
+  };
+  if (!hear(below.size())) return;
+  if (rank != first) {
+    ends_.send(rank == leader ? first : leader, {});
+    if (!hear(1)) return;
   }
+  for (const int other : below) ends_.send(other, {});
 }
 
-WatchPost make_watch_post(MPI_Comm world, std::optional<int> made_up_node) {
+WatchPost make_watch_post(ControlPlane& control, std::vector<int> ranks, std::span<const int> node_by_rank) {
   WatchPost post;
-  MPI_Comm_rank(world, &post.rank);
-  const NodeComm node(world, post.rank, made_up_node);
+  post.rank = control.rank();
+  const auto node_of = [&](int rank) { return node_by_rank[static_cast<std::size_t>(rank)]; };
+  std::vector<int> mates;
+  for (const int rank : ranks)
+    if (node_of(rank) == node_of(post.rank)) mates.push_back(rank);
+  ControlCommunicator node(control, mates), all(control, ranks);
   post.peers = std::make_unique<PeerWatch>(peers_of(node, post.rank));
-  int lowest = post.rank;
   post.board = shared_board(node);
-  if (post.board != nullptr)
-    check_mpi(MPI_Bcast(&lowest, 1, MPI_INT, 0, node.comm), "MPI_Bcast");
-  else
-    post.board = StatusBoard::alone();
-  post.groups = gather_groups(world, lowest);
+  const int lowest = post.board != nullptr ? mates.front() : post.rank;
+  if (post.board == nullptr) post.board = StatusBoard::alone();
+  post.groups = gather_groups(all, lowest);
   for (std::size_t g = 0; g < post.groups.size(); ++g) {
-    const auto& ranks = post.groups[g];
-    const auto own = std::find(ranks.begin(), ranks.end(), post.rank);
-    if (own == ranks.end()) continue;
+    const auto& members = post.groups[g];
+    const auto own = std::find(members.begin(), members.end(), post.rank);
+    if (own == members.end()) continue;
     post.group = g;
-    post.slot = static_cast<std::size_t>(own - ranks.begin());
+    post.slot = static_cast<std::size_t>(own - members.begin());
   }
-  if (post.groups.size() > 1) post.channel = std::make_unique<AlertChannel>(world);
+  if (post.groups.size() > 1)
+    post.channel = std::make_unique<AlertChannel>(control, all_ranks(control.size()));
   return post;
 }
 

@@ -5,9 +5,7 @@
 
 #include <cstdint>
 #include <functional>
-#include <list>
 #include <memory>
-#include <mpi.h>
 #include <optional>
 #include <set>
 #include <span>
@@ -15,6 +13,7 @@
 
 #include "farandole/base/clock.h"
 #include "farandole/base/process/process_state.h"
+#include "farandole/comm/control/message_channel.h"
 #include "farandole/comm/rank_layout.h"
 #include "farandole/comm/watch/rank_status.h"
 #include "farandole/comm/watch/status_board.h"
@@ -85,28 +84,22 @@ struct Alert {
   LostRank lost;
 };
 
-// Thread safety: none; use from one thread at a time. No call waits.
+// Thread safety: any thread may call this at any time. No call waits, except await_all().
 class AlertChannel {
  public:
-  explicit AlertChannel(MPI_Comm parent);  // collective
-  ~AlertChannel();                         // drops alerts that were not sent completely
-  AlertChannel(const AlertChannel&) = delete;
-  AlertChannel& operator=(const AlertChannel&) = delete;
+  // `ranks` are all ranks of the job. `control` must outlive this.
+  // Collective: every rank of the job must call this in the same order.
+  AlertChannel(ControlPlane& control, std::vector<int> ranks);
 
   void send(int to, Alert alert);
   std::optional<Alert> receive();  // returns an alert that has arrived; does not wait
-  // Returns when each rank of the communicator has called this, or when `gives_up` returns true. Another
-  // thread may use the channel meanwhile.
-  void await_all(const std::function<bool()>& gives_up);
+  // Returns when each rank of `groups` has called this, or when `gives_up` returns true. `own` is the group of
+  // this rank.
+  void await_all(const std::vector<std::vector<int>>& groups, std::size_t own,
+                 const std::function<bool()>& gives_up);
 
  private:
-  struct Sending {
-    Alert alert;
-    MPI_Request request = MPI_REQUEST_NULL;
-  };
-  MPI_Comm comm_ = MPI_COMM_NULL;
-  int rank_ = 0;
-  std::list<Sending> sending_;  // MPI reads from here
+  MessageChannel alerts_, ends_;
 };
 
 struct WatchPost {
@@ -137,9 +130,9 @@ struct WatchPost {
   void send_to_others(const Alert& alert) const;
 };
 
-// Creates the watch post of this rank. If the ranks of a node cannot share memory, each of them is a
-// group of its own. Tests make up nodes: `node` is then the number of this rank's node.
-// Collective: every rank of `world` must call this in the same order.
-WatchPost make_watch_post(MPI_Comm world, std::optional<int> node = std::nullopt);
+// Creates the watch post of this rank among `ranks` of the job; node_by_rank has the node of each rank of the
+// job. If the ranks of a node cannot share memory, each of them is a group of its own.
+// Collective: every rank of the list must call this in the same order.
+WatchPost make_watch_post(ControlPlane& control, std::vector<int> ranks, std::span<const int> node_by_rank);
 
 }  // namespace farandole

@@ -14,7 +14,6 @@
 #include "farandole/base/process/quiet_thread.h"
 #include "farandole/base/text/parse_number.h"
 #include "farandole/base/text/phrases.h"
-#include "farandole/comm/mpi/mpi_check.h"
 #include "farandole/comm/watch/rank_status.h"
 
 namespace farandole {
@@ -97,8 +96,9 @@ void Watchdog::come_to_end() {
 Watchdog::~Watchdog() {
   if (!end_->read().in_flight) come_to_end();
   at_end_ = true;
-  if (post_.channel != nullptr)
-    post_.channel->await_all([this] { return post_.board->ending() || post_.board->left(post_.slot); });
+  if (post_.channel != nullptr && !ends_alone_)
+    post_.channel->await_all(post_.groups, post_.group,
+                             [this] { return post_.board->ending() || post_.board->left(post_.slot); });
   stop_.stop();
   thread_.join();
   // The last status tells what this rank has done until its end.
@@ -293,7 +293,7 @@ void Watchdog::end_job(ExitCode why) {
   ending_ = true;
   leave(true);
   const int code = static_cast<int>(why);
-  // MPI may be stuck too.
+  // What ends the job may be stuck too.
   std::thread([code] {
     std::this_thread::sleep_for(std::chrono::nanoseconds(WatchTimes::abort_takes));
     std::_Exit(code);
@@ -306,8 +306,13 @@ void Watchdog::say(const std::string& text) const {
   say_on_stderr(layout_.rank, text);
 }
 
-std::unique_ptr<Watchdog> make_watchdog(const RankLayout& layout, CollectiveRegistry& calls) {
-  return std::make_unique<Watchdog>(make_watch_post(MPI_COMM_WORLD), layout, calls, &abort_job);
+std::unique_ptr<Watchdog> make_watchdog(ControlPlane& control, const RankLayout& layout,
+                                        CollectiveRegistry& calls, std::function<void(int)> abort) {
+  std::vector<int> present;
+  for (int rank = 0; rank < layout.size; ++rank)
+    if (!control.ranks()[static_cast<std::size_t>(rank)].host.empty()) present.push_back(rank);
+  return std::make_unique<Watchdog>(make_watch_post(control, std::move(present), layout.nodes), layout, calls,
+                                    std::move(abort));
 }
 
 }  // namespace farandole

@@ -1,7 +1,6 @@
 // Watches the job from a helper thread in every rank. It reports lost ranks and ranks that keep others
 // waiting, and ends the job if this was requested. There is one object per process.
-// Thread safety: call from the training thread only. MPI must run. Functions say where other threads
-// may call them.
+// Thread safety: call from the training thread only. Functions say where other threads may call them.
 //
 // The protocol among watchdogs needs no launcher, no run directory and no file system in common, and neither
 // rank 0 nor its node. The ranks of a node share a status board. Alerts go to the first two ranks of other
@@ -81,8 +80,9 @@ class Watchdog {
   // `calls` must outlive this object. `abort` ends the job with an exit code.
   Watchdog(WatchPost post, RankLayout layout, CollectiveRegistry& calls, std::function<void(int)> abort);
   // Calls come_to_end() and leave(). If the job has several nodes, first waits for all ranks, so that none of
-  // them is silent while others still wait.
+  // them is silent while others still wait; not after end_alone().
   ~Watchdog();
+  void end_alone() { ends_alone_ = true; }
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
@@ -131,6 +131,7 @@ class Watchdog {
   std::atomic<std::int64_t> abort_ns_{0};
   std::atomic<bool> loss_claimed_{false};
   std::atomic<bool> at_end_{false};  // the training thread waits for the other ranks in the destructor
+  bool ends_alone_ = false;
   // Members of the watchdog thread.
   std::int64_t asked_ns_ = 0;      // when the ranks were asked whether they work; 0 if they were not
   std::int64_t ask_again_ns_ = 0;  // after a rank was found to work
@@ -145,6 +146,7 @@ class Watchdog {
 };
 
 // Collective: every rank of the job must call this in the same order.
-std::unique_ptr<Watchdog> make_watchdog(const RankLayout& layout, CollectiveRegistry& calls);
+std::unique_ptr<Watchdog> make_watchdog(ControlPlane& control, const RankLayout& layout,
+                                        CollectiveRegistry& calls, std::function<void(int)> abort);
 
 }  // namespace farandole

@@ -12,7 +12,7 @@
 #include "farandole/base/run/run_files.h"
 #include "farandole/base/version.h"
 #include "farandole/checkpoint/checkpoint_store.h"
-#include "farandole/comm/job/mpi_job.h"
+#include "farandole/comm/job/world.h"
 #include "farandole/job/run/metrics_log.h"
 
 namespace farandole {
@@ -33,7 +33,7 @@ std::map<std::string, std::string> library_versions() {
   unsigned major = 0, minor = 0, release = 0;
   H5get_libversion(&major, &minor, &release);
   return {{"farandole", version()},
-          {"mpi", MpiJob::library_version()},
+          {"mpi", World::library_version()},
           {"hdf5", fmt::format("{}.{}.{}", major, minor, release)}};
 }
 
