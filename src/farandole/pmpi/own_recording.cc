@@ -54,20 +54,14 @@ class NodeRanks {
 struct OwnRecording {
   OwnRecording(std::unique_ptr<Timeline> of_calls, const std::filesystem::path& run_dir)
       : timeline(std::move(of_calls)),
-        recording(std::make_unique<MessageChannel>(MPI_COMM_WORLD), *timeline,
+        recording(world.layout().size > 1 ? world.new_channel() : nullptr, *timeline,
                   {.run_dir = run_dir,
-                   .threads_may_call_mpi = threads_may_call_mpi(),
                    .gpu = gpu_of_rank(NodeRanks().rank(), std::getenv("CUDA_VISIBLE_DEVICES"))}) {
     timeline->set_metadata("farandole", version());
     timeline->set_metadata("mpi", World::library_version());
   }
 
-  static bool threads_may_call_mpi() {
-    int provided = MPI_THREAD_SINGLE;
-    PMPI_Query_thread(&provided);
-    return provided == MPI_THREAD_MULTIPLE;
-  }
-
+  World world;
   std::unique_ptr<Timeline> timeline;
   Recording recording;
 };
@@ -133,8 +127,7 @@ void place(TimelineOptions& options, const std::filesystem::path& run_dir) {
   here.meet();  // before the first rank allocates its file
 }
 
-// Ranks that cannot record because a folder or disk space is missing print a message. They still take part
-// in the clock synchronization.
+// Ranks that cannot record because a folder or disk space is missing print a message. They still meet the others.
 std::unique_ptr<Timeline> timeline_in(const std::filesystem::path& run_dir) {
   auto options = options_in(run_dir);
   place(options, run_dir);
