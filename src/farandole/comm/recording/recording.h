@@ -33,7 +33,8 @@ struct TraceOptions {
 
 class Recording {
  public:
-  // `timeline` must outlive this object. No other object may use the channel.
+  // `timeline` must outlive this object. No other object may use the channel. Without a channel, clocks are
+  // not measured, other ranks need not create this, and the main thread is the one whose core is recorded.
   Recording(std::unique_ptr<MessageChannel> channel, Timeline& timeline, TraceOptions options);
   ~Recording();
 
