@@ -17,7 +17,7 @@
 extern "C" {
 #endif
 
-#define FDL_ABI 1
+#define FDL_ABI 2
 
 /* Element types and operations, in the order of base/dtype.h and comm/reduce_op.h. */
 enum fdl_dtype {
@@ -59,12 +59,16 @@ const char* fdl_error(void);   /* of this thread's last call that failed */
  * FARANDOLE_GPU_ACTIVITY says in which steps GPU activity is recorded (docs/gpu.md). A second call does nothing.
  * Collective over the job. */
 int fdl_init(void);
+/* In place of fdl_init(), in a program that was started by something else and is only recorded, into `run_dir`. It
+ * never calls MPI or another rank, and never ends the program. Any thread may call it. Rank 0 calls it first: it
+ * moves what an earlier start has left in the folder, and looks up to 20 seconds for a job on another host there. */
+int fdl_init_guest(int rank, int size, int local_rank, int local_size, const char* run_dir);
 int fdl_is_running(void); /* 1 between fdl_init() and fdl_close() */
 /* Ends the recording, groups and reducers, then MPI if fdl_init() has started it. Other ranks may work on
  * meanwhile. Functions that get a group or a reducer afterwards return 64. */
 int fdl_close(void);
 /* fdl_next_done() returns from now on. When this process calls exit(), the job ends as fdl_close() ends it if the
- * exit code is 0 or 75, and otherwise as fdl_abort() does. */
+ * exit code is 0 or 75 or this is a guest, and otherwise as fdl_abort() does. */
 int fdl_close_at_exit(void);
 /* Prints `message` unless another rank has said why the job ends, and ends all ranks with this exit code. */
 void fdl_abort(int code, const char* message);
@@ -107,8 +111,9 @@ int fdl_run_facts(const char* facts);
 int fdl_log(int64_t step, int64_t epoch, const char* values);
 
 /* Collectives of another library, for example Gloo: they are recorded, and the watchdog sees them. `ranks`
- * are ranks of the job; NULL: all. Ranks that have the same list call this in the same order. */
-int fdl_observe(const int* ranks, int count, void** observed);
+ * are ranks of the job; NULL: all. They give the same `number`, which counts modulo 32,766; different lists of a
+ * rank have different ones. The next call is the library's call `first_call` on these ranks, from 0. */
+int fdl_observe(const int* ranks, int count, int number, int64_t first_call, void** observed);
 void fdl_observe_end(void* observed);
 /* This rank enters a collective: the number of the call. `operation` as "allreduce". Calls may
  * overlap. With `waits` 1, this thread does nothing else until it leaves. */

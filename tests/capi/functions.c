@@ -1,4 +1,5 @@
 // Every function of farandole/capi.h, on each rank, from C. Prints "done" on rank 0; ends the job with a line if one is wrong.
+// With the arguments "guest RANK RUN", one of two ranks that are recorded only, and that knows nothing of the other one.
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -140,7 +141,7 @@ static void record(void) {
   fdl_fact("a fact", NULL);
   EXPECT(fdl_intern(NULL) == fdl_intern(""));
   void* observed = NULL;
-  EXPECT(fdl_observe(NULL, 0, &observed) == 0);
+  EXPECT(fdl_observe(NULL, 0, 40000, 5 * fdl_rank(), &observed) == 0);
   for (int step = 0; step < 20; ++step) {
     const int64_t start = fdl_now();
     fdl_set_step(step);
@@ -162,7 +163,20 @@ static void record(void) {
   EXPECT(fdl_log(3, 1, "{\"loss\": 0.5, \"norm\": null}") == 0);
 }
 
-int main(void) {
+static int be_guest(int of, const char* run_dir) {
+  int any;
+  void* group;
+  EXPECT(fdl_init_guest(2, 2, 0, 1, run_dir) == 64 && fdl_init_guest(0, 2, 0, 1, NULL) == 64 && !fdl_is_running());
+  EXPECT(fdl_init_guest(of, 2, of, 2, run_dir) == 0 && fdl_init_guest(of, 2, of, 2, run_dir) == 0 && fdl_is_running());
+  EXPECT(fdl_rank() == of && fdl_size() == 2 && fdl_local_rank() == of && fdl_local_size() == 2 && !*fdl_host(0));
+  EXPECT(fdl_agree(1, &any) == 64 && fdl_group(NULL, 0, &group) == 64 && strstr(fdl_error(), "farandole run"));
+  record();
+  EXPECT(fdl_close_at_exit() == 0);
+  return 3;
+}
+
+int main(int count, char** arguments) {
+  if (count == 4 && !strcmp(arguments[1], "guest")) return be_guest(atoi(arguments[2]), arguments[3]);
   float before = 1;
   EXPECT(fdl_abi() == FDL_ABI && strchr(fdl_version(), '.') && !fdl_is_running());
   EXPECT(fdl_agree(1, NULL) == 64 && fdl_next_done(0, NULL) == -1);

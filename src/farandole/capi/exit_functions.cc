@@ -16,7 +16,7 @@ void close_with(int code, void*) {
   auto* const own = running();
   if (own == nullptr) return;
   own->exit_code = code;
-  const bool ends_well = code == 0 || code == static_cast<int>(ExitCode::preempted);
+  const bool ends_well = own->job.is_guest() || code == 0 || code == static_cast<int>(ExitCode::preempted);
   if (!ends_well && own->job.layout().size > 1)
     fdl_abort(code, fmt::format("the program ended with exit code {}", code).c_str());
   if (fdl_close() != 0) std::fprintf(stderr, "farandole: %s\n", fdl_error());

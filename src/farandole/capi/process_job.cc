@@ -48,6 +48,9 @@ const RankLayout& layout() {
 
 ProcessJob::ProcessJob() : tickets(std::make_shared<Tickets>(time_to_spin(job.layout()))) {}
 
+ProcessJob::ProcessJob(const GuestRank& rank)
+    : job(rank), tickets(std::make_shared<Tickets>(std::chrono::nanoseconds{})) {}
+
 ProcessJob::~ProcessJob() = default;
 
 std::unique_ptr<TracedCommunicator> ProcessJob::communicator_of(const int* ranks, int count) {
@@ -93,20 +96,17 @@ int result_of(const std::exception_ptr& error) {
 
 namespace {
 
-void start() {
-  if (running() != nullptr) return;
+void refuse_in_child() {
   if (was_forked)
     throw UserError(
         "a process that was forked from a rank cannot be a rank itself; call fdl_init() in the parent only");
-  set_up_log();
-  auto fresh = std::make_unique<ProcessJob>();
+}
+
+void start_recording(std::unique_ptr<ProcessJob> fresh, const std::filesystem::path& folder) {
   auto& job = fresh->job;
-  job.world().before_finalize([] { fdl_close(); });
-  job.end_alone();
-  job.attend_errors(true);
   const char* const wish = std::getenv("FARANDOLE_GPU_ACTIVITY");
   const auto gpu_steps = ActivitySteps::parse(wish == nullptr ? "" : wish, "FARANDOLE_GPU_ACTIVITY");
-  if (const auto folder = run_dir_of_environment(); !folder.empty())
+  if (!folder.empty())
     job.start_recording({.run_dir = folder, .gpu_activity = gpu_steps},
                         gpu_of_rank(job.layout().local_rank, std::getenv("CUDA_VISIBLE_DEVICES")));
   if (const auto& why = job.no_gpu_activity(); !job.recorded().empty() && !why.empty() && !gpu_steps.off() &&
@@ -115,6 +115,18 @@ void start() {
   static const bool watches_forks = ::pthread_atfork(nullptr, nullptr, leave_in_child) == 0;
   if (!watches_forks) throw Error("pthread_atfork() failed: there is no memory left");
   current = fresh.release();
+}
+
+void start() {
+  if (running() != nullptr) return;
+  refuse_in_child();
+  set_up_log();
+  auto fresh = std::make_unique<ProcessJob>();
+  auto& job = fresh->job;
+  job.world().before_finalize([] { fdl_close(); });
+  job.end_alone();
+  job.attend_errors(true);
+  start_recording(std::move(fresh), run_dir_of_environment());
 }
 
 void close() {
@@ -148,6 +160,17 @@ const char* fdl_error() {
 
 int fdl_init() {
   return attempt(capi::start);
+}
+int fdl_init_guest(int rank, int size, int local_rank, int local_size, const char* run_dir) {
+  return attempt([&] {
+    if (capi::running() != nullptr) return;
+    capi::refuse_in_child();
+    if (rank < 0 || rank >= size || local_rank < 0 || local_rank >= local_size || run_dir == nullptr)
+      throw UserError(fmt::format("there is no rank {} of {}, locally {} of {}, or no run directory", rank,
+                                  size, local_rank, local_size));
+    capi::start_recording(std::make_unique<capi::ProcessJob>(GuestRank{rank, size, local_rank, local_size}),
+                          run_dir);
+  });
 }
 int fdl_is_running() {
   return capi::running() != nullptr ? 1 : 0;

@@ -24,6 +24,7 @@ class ReducerHandle;
 // Between fdl_init() and fdl_close().
 struct ProcessJob {
   ProcessJob();
+  explicit ProcessJob(const GuestRank& rank);
   ~ProcessJob();
   // Another communicator of these ranks of the job; NULL: of all. nullptr on other ranks.
   // Collective: every rank in the list must call this in the same order.

@@ -102,9 +102,10 @@ Timeline* timeline() {
 // Collectives of another library over some ranks.
 class Observed {
  public:
-  Observed(Job& job, std::uint16_t number, int size)
+  Observed(Job& job, std::uint16_t number, int size, std::uint32_t first_call)
       : timeline_(job.timeline()),
         number_(number),
+        next_(first_call),
         entry_(job.watched_calls() == nullptr ? nullptr : job.watched_calls()->add(number, size)) {}
 
   std::int64_t enter(const char* operation, const char* name, std::size_t bytes, bool waits) {
@@ -160,9 +161,9 @@ class Observed {
   static constexpr std::size_t most_tracks = 8;
   Timeline& timeline_;
   const std::uint16_t number_;
+  std::uint32_t next_;
   const std::shared_ptr<CollectiveEntry> entry_;
   std::mutex mutex_;
-  std::uint32_t next_ = 0;
   std::unordered_map<std::uint32_t, Call> calls_;
   std::vector<TrackId> tracks_;
   std::set<std::uint16_t> busy_;
@@ -181,7 +182,10 @@ RunFacts facts_of(Job& job) {
   facts.device = "cpu";
   facts.cores = job.layout().node_cores;
   facts.versions = library_versions();
-  facts.between_nodes = job.world().between_nodes();
+  if (job.is_guest())
+    facts.versions.erase("mpi");
+  else
+    facts.between_nodes = job.world().between_nodes();
   return facts;
 }
 
@@ -275,12 +279,14 @@ void fdl_fact(const char* fact, const char* value) {
   if (timeline != nullptr && fact != nullptr && value != nullptr) timeline->set_metadata(fact, value);
 }
 
-int fdl_observe(const int* ranks, int count, void** observed) {
+int fdl_observe(const int* ranks, int count, int number, int64_t first_call, void** observed) {
   return attempt([&] {
     auto& job = capi::need_job().job;
-    const bool all = ranks == nullptr;
-    const auto number = all ? job.new_number() : job.new_number({ranks, static_cast<std::size_t>(count)});
-    *observed = new capi::Observed(job, number, all ? job.layout().size : count);
+    constexpr int first = CollectiveRegistry::first_observed,
+                  numbers = CollectiveRegistry::session_setup - first;
+    *observed = new capi::Observed(job, static_cast<std::uint16_t>(first + number % numbers),
+                                   ranks == nullptr ? job.layout().size : count,
+                                   static_cast<std::uint32_t>(first_call));
   });
 }
 void fdl_observe_end(void* observed) {

@@ -10,6 +10,7 @@
 
 #include "farandole/base/clock.h"
 #include "farandole/base/files/staging_file.h"
+#include "farandole/base/host.h"
 #include "farandole/base/log.h"
 #include "farandole/base/process/cores.h"
 #include "farandole/base/process/signal_event.h"
@@ -34,8 +35,9 @@ namespace farandole {
 
 // In the order in which they need each other; the watchdog ends first.
 struct Job::Parts {
-  ErrorExit error_exit;
-  World world;
+  RankLayout guest;
+  std::optional<ErrorExit> error_exit;  // These two are not in a guest.
+  std::optional<World> world;
   std::optional<RunLease> lease;
   std::unique_ptr<Timeline> timeline = std::make_unique<Timeline>();
   CollectiveLaunches launches;
@@ -45,18 +47,22 @@ struct Job::Parts {
   std::unique_ptr<Recording> recording;
   std::filesystem::path recorded;
   RunProgress earlier_progress;
-  SignalEvent trace_asked{SIGUSR2, SignalEvent::Afterwards::ignored};
+  std::optional<SignalEvent> trace_asked;
   std::unique_ptr<TraceRequests> trace_requests;
   CollectiveRegistry calls;
-  std::unique_ptr<ControlCommunicator> agreement;  // of together(); null in a job with one rank
-  std::unique_ptr<JoinCommunicator> communicator;
-  std::shared_ptr<CollectiveEntry> setups;  // of communicators of all ranks; null without a watchdog
-  std::unique_ptr<Watchdog> watchdog;       // Null in a job with one rank.
-  double stall_seconds = 0;                 // The watchdog reports a collective that lasts longer.
+  std::unique_ptr<ControlCommunicator>
+      agreement;  // of together(); null in a guest and in a job with one rank
+  std::unique_ptr<JoinCommunicator> communicator;  // null in a guest
+  std::shared_ptr<CollectiveEntry> setups;         // of communicators of all ranks; null without a watchdog
+  std::unique_ptr<Watchdog> watchdog;              // Null in a job with one rank.
+  double stall_seconds = 0;                        // The watchdog reports a collective that lasts longer.
 };
 
 Job::Job() : parts_(std::make_unique<Parts>()) {
   auto& parts = *parts_;
+  parts.error_exit.emplace();
+  parts.world.emplace();
+  parts.trace_asked.emplace(SIGUSR2, SignalEvent::Afterwards::ignored);
   set_up_log(layout().rank, layout().size);
   const auto stalls = WatchdogOptions::from_environment();
   if (layout().size > 1) {
@@ -68,18 +74,37 @@ Job::Job() : parts_(std::make_unique<Parts>()) {
   watch_stalls(stalls);
 }
 
+Job::Job(const GuestRank& rank) : parts_(std::make_unique<Parts>()) {
+  set_up_log(rank.rank, rank.size);
+  auto& layout = parts_->guest;
+  layout.rank = rank.rank;
+  layout.size = rank.size;
+  layout.local_rank = rank.local_rank;
+  layout.local_size = layout.machine_ranks = rank.local_size;
+  layout.node = host_name();
+  layout.node_cores = allowed_cores();
+}
+
 Job::~Job() = default;
 
 const RankLayout& Job::layout() const {
-  return parts_->world.layout();
+  return is_guest() ? parts_->guest : parts_->world->layout();
+}
+bool Job::is_guest() const {
+  return !parts_->world;
 }
 World& Job::world() {
-  return parts_->world;
+  if (!is_guest()) return *parts_->world;
+  throw UserError(
+      "Farandole only records this program, so its ranks cannot communicate through it; start it with farandole run");
 }
 // It is made when it is needed first, which is at the same place of all ranks' work: a program that is only recorded
 // needs none.
 JoinCommunicator& Job::communicator() {
-  if (parts_->communicator == nullptr) reconnect();
+  if (parts_->communicator == nullptr) {
+    world();
+    reconnect();
+  }
   return *parts_->communicator;
 }
 bool Job::joining() const {
@@ -98,10 +123,11 @@ void Job::refuse_while_joining() {
 
 void Job::reconnect() {
   auto& parts = *parts_;
+  if (is_guest()) return;
   refuse_while_joining();
   const SetupCall setup(parts.setups.get());
   auto fresh = std::make_unique<JoinCommunicator>(
-      traced(parts.world.new_communicator(Waiting::yielding), communicators_++));
+      traced(world().new_communicator(Waiting::yielding), communicators_++));
   if (communicator_changes) communicator_changes(nullptr);
   parts.communicator = std::move(fresh);
   if (communicator_changes) communicator_changes(parts.communicator.get());
@@ -137,13 +163,13 @@ Job::NewGroup Job::new_group(std::span<const int> ranks) {
 std::unique_ptr<TracedCommunicator> Job::new_communicator_of(std::span<const int> ranks) {
   refuse_while_joining();
   auto communicator = world().new_communicator(Waiting::yielding, ranks);
-  return traced(std::move(communicator), new_number(ranks));
+  return traced(std::move(communicator), number_of(ranks));
 }
 
-// The first rank of the list counts its lists. Its own number keeps those of different ranks apart, and the
-// base those of the whole job.
-std::uint16_t Job::new_number(std::span<const int> ranks) {
-  constexpr int base = 0x4000, last = CollectiveRegistry::session_setup - 1;
+// A number that is equal on these ranks; no others have it. The first rank of the list counts its lists. Its
+// own number keeps those of different ranks apart, and the base those of the whole job.
+std::uint16_t Job::number_of(std::span<const int> ranks) {
+  constexpr int base = 0x4000, last = CollectiveRegistry::first_observed;
   const int own = base + (groups_ * layout().size + layout().rank) % (last - base);
   if (!ranks.empty() && ranks.front() == layout().rank) ++groups_;
   return static_cast<std::uint16_t>(world().value_of_first(ranks, own));
@@ -209,12 +235,14 @@ void Job::take_lease(const std::filesystem::path& run_dir) {
   lease.emplace(folder, [this](const std::string& message) {
     fmt::print(stderr, "farandole: {}\n", message);
     std::fflush(stderr);
+    if (is_guest()) return;
     is_ending(ExitCode::failure);
     abort(static_cast<int>(ExitCode::failure));
   });
 }
 
 void Job::together(const std::function<void()>& work) {
+  if (is_guest()) return work();
   std::string message;
   int code = 0;
   try {
@@ -240,14 +268,15 @@ void Job::together(const std::function<void()>& work) {
 }
 
 // Every node first copies the earlier start's recorders that are on its own disk. Rank 0 then moves
-// all of them.
+// all of them. In a guest, rank 0 does it alone.
 void Job::keep_earlier_start_of(const std::filesystem::path& run_dir) {
   if (run_dir.empty()) return;
   const auto folder = std::filesystem::absolute(run_dir);
   if (std::exchange(parts_->recorded, folder) == folder) return;
+  if (is_guest() && layout().rank != 0) return;
   together([&] {
     if (layout().local_rank == 0) stage_out_all(folder / "recorder", ".ftl");
-    cut_recorders(folder, layout().rank, layout().size);
+    cut_recorders(folder, layout().rank, is_guest() ? 1 : layout().size);
   });
   together([&] {
     if (layout().rank != 0) return;
@@ -287,17 +316,23 @@ void Job::start_recording(const RecordingOptions& options, const std::string& gp
                         layout().rank, layout().size, layout().node, place.folder, place.chosen});
   });
   parts.timeline = std::move(timeline);
-  parts.timeline->name_thread("training");
   parts.timeline->set_metadata("farandole", version());
-  parts.timeline->set_metadata("mpi", World::library_version());
+  if (!is_guest()) {
+    parts.timeline->name_thread("training");
+    parts.timeline->set_metadata("mpi", World::library_version());
+  }
   record_stall_limit();
   parts.gpu_activity =
       GpuActivity::start(*parts.timeline, options.gpu_activity, parts.launches, parts.no_gpu_activity);
   parts.recording = std::make_unique<Recording>(
-      layout().size > 1 ? world().new_channel() : nullptr, *parts.timeline,
-      TraceOptions{.run_dir = options.run_dir, .merge_limit = options.merge_limit, .gpu = gpu});
+      layout().size > 1 && !is_guest() ? world().new_channel() : nullptr, *parts.timeline,
+      TraceOptions{.run_dir = options.run_dir,
+                   .merge_limit = options.merge_limit,
+                   .gpu = gpu,
+                   .of_main_thread = is_guest()});
+  if (is_guest()) return;
   parts.trace_requests = std::make_unique<TraceRequests>(
-      world().control(), layout(), parts.trace_asked, *parts.timeline,
+      world().control(), layout(), *parts.trace_asked, *parts.timeline,
       TraceRequestOptions{options.run_dir, options.merge_limit, [gpu = parts.gpu_activity.get()] {
                             if (gpu != nullptr) gpu->record_next_steps();
                           }});
@@ -329,6 +364,7 @@ void Job::program_sets_step(std::int64_t step) {
   set_step(step);
 }
 void Job::first_step_begins() {
+  if (is_guest()) timeline().name_thread("training");
   parts_->steps.begin_first(now_ns(), [this](std::int64_t step) { set_step(step); });
 }
 int Job::optimizer_ended_step(const void* optimizer, std::int64_t end_ns) {
@@ -365,7 +401,7 @@ void Job::publish_timeline() {
 }
 
 void Job::attend_errors(bool attend) {
-  parts_->error_exit.attend(attend ? this : nullptr);
+  if (parts_->error_exit) parts_->error_exit->attend(attend ? this : nullptr);
 }
 
 }  // namespace farandole

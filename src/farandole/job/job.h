@@ -60,16 +60,28 @@ class RankGroup {
   std::uint16_t made_ = 0;
 };
 
+// A rank of a program that Farandole has not started and only records, as its own library knows it.
+struct GuestRank {
+  int rank = 0;
+  int size = 1;
+  int local_rank = 0;
+  int local_size = 1;
+};
+
 class Job {
  public:
   // Meets the other ranks, and starts the watchdogs for stalls and lost ranks.
   // Throws: as Session::Session().
   Job();
+  // A guest: it starts nothing but its recording, knows no other rank, and never ends the program. Functions
+  // that need other ranks throw a UserError.
+  explicit Job(const GuestRank& rank);
   ~Job();
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
 
-  const RankLayout& layout() const;
+  const RankLayout& layout() const;  // of a guest, only what GuestRank says, its host and its cores
+  bool is_guest() const;
   World& world();
   // Over all ranks. It is another object after start_recording() and use_transport().
   // Collective: the first call of all ranks, also after these.
@@ -97,10 +109,7 @@ class Job {
   NewGroup new_group(std::span<const int> ranks);
   // As above, but called by the ranks of the list only, which the list cannot be compared with others for.
   std::unique_ptr<TracedCommunicator> new_communicator_of(std::span<const int> ranks);
-  // A number for a communicator of another library, equal on these ranks; no others have it.
-  // Collective: every rank of the list must call this in the same order.
-  std::uint16_t new_number(std::span<const int> ranks);
-  // For a communicator over all ranks.
+  // A number for a communicator over all ranks that is made elsewhere.
   // Collective: every rank of the job must call this in the same order.
   std::uint16_t new_number() { return communicators_++; }
   // Returns how a thread that reduces gradients beside the training thread should wait. On 2 cores, steps of
@@ -126,20 +135,22 @@ class Job {
   void come_to_end();
 
   // Makes this job the only one that writes into `run_dir` (base/run/run_lease.h), until the job ends or has
-  // another run directory. If another job takes over, because this one was stopped for long, this job ends.
+  // another run directory. If another job takes over, because this one was stopped for long, this job ends,
+  // and a guest says so.
   // Throws: as RunLease. Called on rank 0; does nothing on others.
   void take_lease(const std::filesystem::path& run_dir);
   // As RunLease::held(), on rank 0 after take_lease().
   // Thread safety: any thread may call this at any time.
   bool holds_lease() const;
 
-  // Runs `work`, which must not contain collectives, on every rank.
+  // Runs `work`, which must not contain collectives, on every rank. In a guest, that is all.
   // Throws: if `work` throws on some ranks, every rank throws the error of the lowest of them.
   // Collective: every rank of the job must call this in the same order.
   void together(const std::function<void()>& work);
 
   // As Session::start_recording(). `gpu` is the GPU whose counters are recorded, as for GpuCounters::open().
-  // Collective: every rank of the job must call this in the same order.
+  // Collective: every rank of the job must call this in the same order. A guest may call it once, on any
+  // thread; rank 0 moves what an earlier start has left, so it must be the first.
   void start_recording(const RecordingOptions& options, const std::string& gpu);
   Timeline& timeline();
   void set_step(std::int64_t step);            // in the timeline and in the GPU's activity
@@ -177,6 +188,7 @@ class Job {
                                              std::uint16_t number);
   void record_stall_limit();
   void keep_earlier_start_of(const std::filesystem::path& run_dir);
+  std::uint16_t number_of(std::span<const int> ranks);
 
   std::unique_ptr<Parts> parts_;
   std::uint16_t communicators_ = 0;

@@ -54,7 +54,6 @@ Transport requested_transport();
 
 struct TransportOptions {
   Transport transport = requested_transport();
-  const MpiRuntime* mpi = nullptr;  // null: MPI does not run, and is not used
   int leader_groups = 0;            // leader groups between nodes; 0 means that LeaderPlan chooses
   // Ranks of the job on this machine; more than those of the node if several containers share the machine.
   int machine_ranks = 1;
@@ -65,6 +64,7 @@ struct TransportOptions {
   std::function<void(const LinkChoice& choice)> chose_links = {};
   // Called on one rank if ranks cannot share memory or cannot connect by TCP. `reason` says why they cannot.
   std::function<void(const std::string& reason)> fell_back = {};
+  const MpiRuntime* mpi = nullptr;  // null: MPI is not used
 };
 
 // Creates a communicator among the ranks of `group`. Rank r runs on node node_by_rank[r]; the numbers can be

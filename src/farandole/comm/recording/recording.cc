@@ -49,8 +49,8 @@ bool is_long(const RoundTrip& trip, const RoundTrip& first) {
 
 // If a rank cannot start the thread because the process limit is reached, it still takes
 // part in the collectives.
-std::unique_ptr<CounterSampler> counters_of(Timeline& timeline, const std::string& gpu) try {
-  return std::make_unique<CounterSampler>(timeline, CounterOptions{.gpu = gpu});
+std::unique_ptr<CounterSampler> counters_of(Timeline& timeline, const std::string& gpu, bool of_main) try {
+  return std::make_unique<CounterSampler>(timeline, CounterOptions{.gpu = gpu, .of_main_thread = of_main});
 } catch (const std::system_error& error) {
   log_warning("no counters are recorded: {}", error.what());
   return nullptr;
@@ -104,7 +104,7 @@ Recording::Recording(std::unique_ptr<MessageChannel> channel, Timeline& timeline
     : timeline_(timeline),
       options_(std::move(options)),
       channel_(std::move(channel)),
-      counters_(counters_of(timeline, options_.gpu)) {
+      counters_(counters_of(timeline, options_.gpu, options_.of_main_thread)) {
   if (channel_ != nullptr && measures_clock(channel_->control()))
     clock_rounds_ = std::make_unique<ClockRounds>(channel_->control(), between_rounds,
                                                   [this](auto round_trips) { take(round_trips); });

@@ -27,12 +27,13 @@ struct TraceOptions {
   std::size_t merge_limit = 64;  // ranks in the trace; 0 means no limit
   // The GPU whose counters are recorded, as for GpuCounters::open(); "" means none.
   std::string gpu = {};
+  bool of_main_thread = false;  // records the core of the main thread, not of the one that creates the recording
 };
 
 class Recording {
  public:
   // `timeline` must outlive this object. The channel has all ranks of the job, and no other object may use it.
-  // It is null in a job of one rank.
+  // Without one, clocks are not measured.
   Recording(std::unique_ptr<MessageChannel> channel, Timeline& timeline, TraceOptions options);
   ~Recording();
 

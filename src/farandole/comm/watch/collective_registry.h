@@ -115,6 +115,8 @@ class CollectiveRegistry {
 
   // The number of the end of the session, which no rank can leave before every rank has come there.
   static constexpr std::uint16_t session_end = 0xFFFF;
+  // Communicators of other libraries have numbers from here on, below those above.
+  static constexpr std::uint16_t first_observed = 0x8000;
   // The number of the setups of communicators, which all ranks of the job make together.
   static constexpr std::uint16_t session_setup = 0xFFFE;
   // The name of the collective in which the ranks meet when they have trained.

@@ -6,7 +6,7 @@ import ctypes
 import os
 from ctypes import POINTER, c_char_p, c_double, c_int, c_int64, c_size_t, c_void_p
 
-ABI = 1
+ABI = 2
 
 
 class Error(RuntimeError):
@@ -31,6 +31,7 @@ _ENDS = [_TICKET]
 
 _WAITING = {
     "fdl_init": [],
+    "fdl_init_guest": [c_int, c_int, c_int, c_int, c_char_p],
     "fdl_close": [],
     "fdl_close_at_exit": [],
     "fdl_abort": [c_int, c_char_p],
@@ -84,7 +85,7 @@ _QUICK = {
     "fdl_instant": [c_int],
     "fdl_counter": [c_int, c_double],
     "fdl_fact": [c_char_p, c_char_p],
-    "fdl_observe": [_INTS, c_int, _HANDLE],
+    "fdl_observe": [_INTS, c_int, c_int, c_int64, _HANDLE],
     "fdl_observe_end": [c_void_p],
     "fdl_enter": [c_void_p, c_char_p, c_char_p, c_size_t, c_int],
     "fdl_leave": [c_void_p, c_int64],

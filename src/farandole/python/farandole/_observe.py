@@ -9,6 +9,7 @@ import ctypes
 import sys
 import time
 import weakref
+import zlib
 
 import torch
 from torch import distributed
@@ -99,11 +100,15 @@ class Observer:
             return
         for group in distributed.distributed_c10d._world.pg_map:
             if type(group) is distributed.ProcessGroup and group not in self.groups:
-                self.groups[group] = self.observe(distributed.get_process_group_ranks(group))
+                self.groups[group] = self.observe(group)
 
-    def observe(self, ranks):
-        observed = ctypes.c_void_p()
-        self.phases.check(self.quick.observe((ctypes.c_int * len(ranks))(*ranks), len(ranks), ctypes.byref(observed)))
+    def observe(self, group):
+        observed, ranks = ctypes.c_void_p(), distributed.get_process_group_ranks(group)
+        # torch counts the groups that all ranks make. It names others by a hash of their ranks.
+        name = distributed.distributed_c10d._world.pg_names[group]
+        number = int(name) % 16384 if name.isdigit() else 16384 + zlib.crc32(name.encode()) % 16382
+        self.phases.check(self.quick.observe((ctypes.c_int * len(ranks))(*ranks), len(ranks), number, 0,
+                                             ctypes.byref(observed)))
         return observed
 
     def forget(self):

@@ -156,7 +156,9 @@ void read_infiniband(ProcessCounters& counters) {
 }  // namespace
 
 CounterSampler::CounterSampler(Timeline& timeline, const CounterOptions& options)
-    : timeline_(timeline), options_(options), training_tid_(static_cast<int>(::syscall(SYS_gettid))) {
+    : timeline_(timeline),
+      options_(options),
+      training_tid_(options.of_main_thread ? ::getpid() : static_cast<int>(::syscall(SYS_gettid))) {
   if (timeline_.enabled()) thread_ = start_quiet_thread([this] { run(); });
 }
 

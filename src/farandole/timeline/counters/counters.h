@@ -17,7 +17,8 @@ namespace farandole {
 
 struct CounterOptions {
   std::chrono::milliseconds interval{1000};
-  std::string gpu;  // as for GpuCounters::open(); "" means none
+  std::string gpu;              // as for GpuCounters::open(); "" means none
+  bool of_main_thread = false;  // "core" and "core wait %" are those of the main thread
 };
 
 // Takes a sample once per interval and once at the end. Values that the system does not provide are left out.
@@ -25,9 +26,9 @@ struct CounterOptions {
 // switches/s", "preemptions/s", "file read MB/s", "file write MB/s", "host network in MB/s" and "out".
 // ProcessCounters explains them, and MB are 10⁶ bytes. Current values: "memory MiB" (resident) and, if the
 // GPU can be read, "GPU %", "GPU memory MiB", "GPU power W" and "GPU temperature C".
-// Of the thread that creates the sampler: "core wait %", the part of the time in which it could run but no
-// core was free for it, and "core", its number. At the end, the instant "idle cores 2-7" names the cores of
-// the allocation that nothing has used meanwhile.
+// Of the thread that creates the sampler, or of the main one: "core wait %", the part of the time in which it
+// could run but no core was free for it, and "core", its number. At the end, the instant "idle cores 2-7"
+// names the cores of the allocation that nothing has used meanwhile.
 class CounterSampler {
  public:
   // `timeline` must outlive the sampler. No thread starts if the timeline records nothing.
