@@ -148,4 +148,11 @@ std::string describe_mismatch(std::span<const CallDescriptor> by_rank, std::span
          table;
 }
 
+void report_mismatch(Communicator& group, const CallDescriptor& own, std::span<const int> ranks) {
+  std::vector<CallDescriptor> by_rank(static_cast<std::size_t>(group.size));
+  group.all_gather("differing calls", &own, by_rank.data(),
+                   std::vector<std::size_t>(by_rank.size(), sizeof own));
+  throw CallMismatch(describe_mismatch(by_rank, ranks));
+}
+
 }  // namespace farandole

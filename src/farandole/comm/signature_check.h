@@ -59,4 +59,9 @@ class CallMismatch : public UserError {
 // by_rank[i]; if `ranks` is empty, this is i.
 std::string describe_mismatch(std::span<const CallDescriptor> by_rank, std::span<const int> ranks = {});
 
+// For ranks that know that their calls differ. `group` compares no calls.
+// Throws: CallMismatch with describe_mismatch().
+// Collective: every rank of the group must call this.
+[[noreturn]] void report_mismatch(Communicator& group, const CallDescriptor& own, std::span<const int> ranks);
+
 }  // namespace farandole

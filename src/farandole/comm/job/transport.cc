@@ -110,7 +110,7 @@ LinkChoice choose_links(const std::vector<LinkKind>& kinds, MPI_Comm leaders, Mp
   std::string reason;
   for (const LinkKind kind : kinds) {
     try {
-      LeaderGroup timed(group.rank, group.size, make_links(kind, leaders, group));
+      LeaderGroup timed(group.rank, group.size, make_links(kind, group, ranks_in_world(leaders), leaders));
       const auto times = time_links(timed, group, patience);
       reason += fmt::format("{}{}: {:.0f} µs for 64 B, {:.0f} µs for 1 MiB", reason.empty() ? "" : "; ",
                             text_of(kind), times.small_us, times.large_us);
@@ -231,8 +231,11 @@ std::unique_ptr<Communicator> make_hierarchical_communicator(MPI_Comm group, con
                                                              const MpiTypes& types, Waiting waiting,
                                                              const TransportOptions& options) {
   HierarchicalCommunicator::Parts parts;
-  parts.all = std::make_unique<MpiCommunicator>(group, types, Waiting::spin, SignatureCheck::off);
-  const auto rank = static_cast<std::size_t>(parts.all->rank);
+  auto all = std::make_unique<MpiCommunicator>(group, types, Waiting::spin, SignatureCheck::off);
+  auto& mpi = *all;
+  parts.all = std::move(all);
+  parts.world_ranks = ranks_in_world(group);
+  const auto rank = static_cast<std::size_t>(mpi.rank);
   const int own_node = plan.node[rank], own_local = plan.local[rank];
   MpiHandle node;
   check_mpi(MPI_Comm_split(group, own_node, own_local, &node.comm), "MPI_Comm_split");
@@ -241,6 +244,7 @@ std::unique_ptr<Communicator> make_hierarchical_communicator(MPI_Comm group, con
   if (!everywhere(group, alone || parts.node != nullptr)) return nullptr;
   auto hierarchy = options.hierarchy;
   hierarchy.patience = patience(waiting, options);
+  hierarchy.while_waiting = [&mpi] { mpi.progress(); };
   const bool known = everywhere(group, options.known_links.has_value());
   LinkChoice choice;
   std::string problem;
@@ -248,17 +252,18 @@ std::unique_ptr<Communicator> make_hierarchical_communicator(MPI_Comm group, con
     MpiHandle leaders;
     split(group, plan.server(own_node, k) == own_local, own_node, leaders);
     auto& links = parts.leader_groups.emplace_back();
-    std::unique_ptr<MpiCommunicator> mpi;
+    std::unique_ptr<MpiCommunicator> of_leaders;
     const bool serves = leaders.comm != MPI_COMM_NULL;
     if (serves)
-      mpi = std::make_unique<MpiCommunicator>(leaders.comm, types, Waiting::spin, SignatureCheck::off);
+      of_leaders = std::make_unique<MpiCommunicator>(leaders.comm, types, Waiting::spin, SignatureCheck::off);
     if (k == 0)
-      choice =
-          agree_on_links(group, leaders.comm, mpi.get(), {.yield = hierarchy.patience.yield}, options, known);
+      choice = agree_on_links(group, leaders.comm, of_leaders.get(), {.yield = hierarchy.patience.yield},
+                              options, known);
     if (!serves) continue;
     try {
-      links =
-          std::make_unique<LeaderGroup>(mpi->rank, mpi->size, make_links(choice.kind, leaders.comm, *mpi));
+      links = std::make_unique<LeaderGroup>(
+          of_leaders->rank, of_leaders->size,
+          make_links(choice.kind, *of_leaders, ranks_in_world(leaders.comm), leaders.comm));
       links->set_window(choice.window);
     } catch (const Error& error) {
       problem = error.what();
@@ -273,7 +278,6 @@ std::unique_ptr<Communicator> make_hierarchical_communicator(MPI_Comm group, con
             ? "; messages pass one rank of each node"
             : fmt::format("; messages up to {} KiB pass one rank of each node, larger ones pass {}",
                           hierarchy.latency_bytes / 1024, plan.leader_groups);
-  auto& mpi = *parts.all;
   auto made = std::make_unique<HierarchicalCommunicator>(std::move(parts), plan, hierarchy);
   const bool chooses = options.transport == Transport::automatic;
   // MPI spins. A communicator whose ranks sleep at once does not show which way is faster.
@@ -286,8 +290,9 @@ std::unique_ptr<Communicator> make_hierarchical_communicator(MPI_Comm group, con
 
 }  // namespace
 
-std::vector<std::unique_ptr<Link>> make_links(LinkKind kind, MPI_Comm leaders, MpiCommunicator& group) {
-  return kind == LinkKind::tcp ? connect_sockets(group, ranks_in_world(leaders)) : make_mpi_links(leaders);
+std::vector<std::unique_ptr<Link>> make_links(LinkKind kind, Communicator& group,
+                                              std::span<const int> world_ranks, MPI_Comm leaders) {
+  return kind == LinkKind::tcp ? connect_sockets(group, world_ranks) : make_mpi_links(leaders);
 }
 
 Transport parse_transport(std::string_view text, std::string_view name) {

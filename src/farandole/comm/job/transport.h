@@ -32,10 +32,12 @@ struct LinkChoice {
   std::string reason = {};          // for the user: "TCP between nodes, 128 KiB at once (…)"
 };
 
-// Links of a leader group of this kind.
+// Links of this kind among the ranks of a leader group. `world_ranks` are their ranks in the job, for messages.
+// Only links of MPI need `leaders`, which has the same ranks.
 // Throws: Error on all ranks if TCP connections cannot be made.
-// Collective: every rank of `leaders` must call this.
-std::vector<std::unique_ptr<Link>> make_links(LinkKind kind, MPI_Comm leaders, MpiCommunicator& group);
+// Collective: every rank of `group` must call this.
+std::vector<std::unique_ptr<Link>> make_links(LinkKind kind, Communicator& group,
+                                              std::span<const int> world_ranks, MPI_Comm leaders);
 
 enum class Transport {
   automatic,     // measures whether `hierarchical` or `mpi` is faster

@@ -171,7 +171,9 @@ void MpiCommunicator::agree(CallDescriptor call) {
               "MPI_Iallreduce", call.name);
     wait_yielding(request, "MPI_Test", call.name);
   }
-  if (least[0] != ~least[1]) report_mismatch(call);
+  if (least[0] == ~least[1]) return;
+  signatures_ = SignatureCheck::off;
+  report_mismatch(*this, call, ranks_in_world(comm_));
 }
 
 void MpiCommunicator::wait_yielding(MPI_Request& request, const char* call, std::string_view name) {
@@ -184,13 +186,6 @@ void MpiCommunicator::wait_yielding(MPI_Request& request, const char* call, std:
     else
       std::this_thread::sleep_for(std::chrono::microseconds(tests < 200 ? 10 : 50));
   }
-}
-
-void MpiCommunicator::report_mismatch(const CallDescriptor& own) {
-  std::vector<CallDescriptor> by_rank(static_cast<std::size_t>(size));
-  check_mpi(MPI_Allgather(&own, sizeof own, MPI_BYTE, by_rank.data(), sizeof own, MPI_BYTE, comm_),
-            "MPI_Allgather", "differing calls");
-  throw CallMismatch(describe_mismatch(by_rank, ranks_in_world(comm_)));
 }
 
 std::byte* MpiCommunicator::scratch(std::size_t bytes) {

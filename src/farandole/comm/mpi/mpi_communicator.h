@@ -67,10 +67,6 @@ class MpiCommunicator : public Communicator {
   // Lets MPI work on what this rank has still to send. Others wait for it in their last collective. Call
   // this regularly during waits outside of MPI.
   void progress() const;
-  // For ranks that know that their calls differ.
-  // Throws: CallMismatch with a table of differences.
-  // Collective: every rank of the group must call this.
-  [[noreturn]] void report_mismatch(const CallDescriptor& own);
 
  private:
   void wait_yielding(MPI_Request& request, const char* call, std::string_view name);
