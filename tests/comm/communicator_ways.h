@@ -55,12 +55,15 @@ inline std::vector<Way> ways() {
   // Links are measured only by Transport::hierarchical, because it takes time.
   const auto add = [&](const std::string& name, Nodes nodes, int leader_groups, std::size_t latency_bytes,
                        Transport transport = Transport::tcp, Waiting waiting = Waiting::spin) {
+    const std::size_t table_bytes = all.size() % 3 == 0 ? 1 << 20 : 10'000;
     std::optional<LinkChoice> known;
     if (transport == Transport::tcp)
       known =
           LinkChoice{.kind = LinkKind::tcp, .window = all.size() % 2 == 0 ? std::size_t{1} : std::size_t{3}};
-    all.push_back(
-        {name, waiting, nodes, {transport, leader_groups, 8, {latency_bytes, {}, Wire::exact}, known}});
+    all.push_back({name,
+                   waiting,
+                   nodes,
+                   {transport, leader_groups, 8, {latency_bytes, {}, Wire::exact, table_bytes}, known}});
   };
   add("Pairs", pairs, 2, 4096);
   add("PairsMessages", pairs, 2, 4096, Transport::mpi_messages);

@@ -194,9 +194,7 @@ TEST_P(Collectives, ANaNOfAnyRankIsTheResult) {
 TEST_P(Collectives, OtherCollectivesOfRandomSizes) {
   std::mt19937 random(seed(21));  // equal on all ranks
   const auto ranks = static_cast<std::size_t>(comm_->size), own = static_cast<std::size_t>(comm_->rank);
-  // Between nodes all of them are MPI's, after the ranks have compared their calls.
-  const unsigned rounds_of_way = GetParam().node_of == nullptr || mpi_alone() ? 40 : 6;
-  for (unsigned round = 0; round < rounds_of_way; ++round) {
+  for (unsigned round = 0; round < 40; ++round) {
     const std::size_t most = 1 + random() % (std::size_t{1} << random() % 18);
     const auto size_of_part = [&] { return random() % 4 == 0 ? 0 : random() % most; };
     const bool registered = random() % 2 == 0, in_place = random() % 2 == 0;
@@ -251,6 +249,26 @@ TEST_P(Collectives, OtherCollectivesOfRandomSizes) {
     comm_->all_to_all("test", in.get(), sends[own], out.get(), receives);
     ASSERT_TRUE(std::equal(expected.begin(), expected.end(), out.get()));
     if (random() % 4 == 0) comm_->barrier();
+  }
+}
+
+// So a program may use either of them.
+TEST_P(Collectives, AReduceScatterHasTheBitsOfAnAllreduce) {
+  if (mpi_alone()) GTEST_SKIP() << "MPI chooses the order";
+  std::mt19937 random(seed(24));  // equal on all ranks
+  std::mt19937 own(seed(25) + static_cast<unsigned>(comm_->rank));
+  for (const std::size_t most : {10, 1000, 50'000}) {
+    std::vector<std::size_t> counts;
+    for (int r = 0; r < comm_->size; ++r) counts.push_back(random() % most);
+    const std::size_t before = sum(std::span(counts).first(static_cast<std::size_t>(comm_->rank)));
+    std::vector<float> all(sum(counts)), part(counts[static_cast<std::size_t>(comm_->rank)]);
+    for (auto& value : all)
+      value = std::ldexp(static_cast<float>(own() % 1'000'003) - 500'000.0F, static_cast<int>(own() % 24));
+    const auto op = all_ops[random() % all_ops.size()];
+    comm_->reduce_scatter("part", all.data(), part.data(), counts, DType::float32, op);
+    comm_->allreduce("all", all.data(), all.size(), DType::float32, op);
+    ASSERT_TRUE(std::equal(part.begin(), part.end(), all.begin() + static_cast<std::ptrdiff_t>(before)))
+        << all.size() << " elements, " << name_of(op);
   }
 }
 

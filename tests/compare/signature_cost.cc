@@ -79,7 +79,7 @@ void measure() {
   const int rank = job.layout().rank;
   const MpiTypes types;
   MpiCommunicator mpi(MPI_COMM_WORLD, types, Waiting::spin, SignatureCheck::off);
-  const auto links = make_links(LinkKind::tcp, MPI_COMM_WORLD, mpi);
+  const auto links = make_links(LinkKind::tcp, mpi, ranks_in_world(MPI_COMM_WORLD), MPI_COMM_WORLD);
   Link& link = *links[static_cast<std::size_t>(1 - rank)];
   auto checked = group_on(link, rank, true), unchecked = group_on(link, rank, false);
   std::vector<double> checked_us, unchecked_us;

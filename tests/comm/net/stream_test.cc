@@ -297,6 +297,34 @@ TEST(Streams, EveryRankLearnsThatTheCallsDiffer) {
   }
 }
 
+// Several exchanges in a row, in which each rank has some messages for each other one, perhaps empty ones.
+TEST(LeaderGroups, MessagesArriveInTheirPlaces) {
+  Random random(seed(10));
+  for (int round = 0; round < rounds(40, 1000) && !HasFailure(); ++round) {
+    const std::size_t ranks = 2 + random() % 6;
+    Nodes nodes(static_cast<int>(ranks), random);
+    for (int exchange = 0; exchange < 3; ++exchange) {
+      std::deque<std::vector<std::byte>> sent, received;  // messages
+      std::vector<std::vector<LeaderGroup::Messages>> sends(ranks), receives(ranks);
+      for (auto* const of_all : {&sends, &receives})
+        for (auto& of_rank : *of_all) of_rank.resize(ranks);
+      for (std::size_t from = 0; from < ranks; ++from)
+        for (std::size_t to = 0; to < ranks; ++to)
+          for (auto messages = from == to ? 0 : random() % 4; messages > 0; --messages) {
+            const std::size_t most = random() % 60 == 0 ? 300'000 : 500;
+            auto& data = sent.emplace_back(random() % 3 == 0 ? 0 : random() % most);
+            std::ranges::generate(data, [&] { return static_cast<std::byte>(random()); });
+            sends[from][to].emplace_back(data);
+            receives[to][from].emplace_back(received.emplace_back(data.size()));
+          }
+      for (std::size_t rank = 0; rank < ranks; ++rank)
+        nodes[rank].start_messages(sends[rank], receives[rank]);
+      ASSERT_TRUE(nodes.advance_all());
+      ASSERT_EQ(received, sent) << "round " << round << ", " << ranks << " ranks";
+    }
+  }
+}
+
 TEST(Streams, PartsCoverEachElementOnceAndBeginAtCacheLines) {
   Random random(seed(7));
   for (int round = 0; round < rounds(2000, 20'000); ++round) {

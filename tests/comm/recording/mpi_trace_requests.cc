@@ -48,7 +48,8 @@ class TraceRequestsTest : public testing::Test {
     if (on_node) options.node_folder = run_ / "node";
     timeline_ = std::make_unique<Timeline>(options);
     timeline_->name_thread("training");
-    requests_ = std::make_unique<TraceRequests>(layout(), asked_, *timeline_, TraceRequestOptions{run_, 64});
+    requests_ = std::make_unique<TraceRequests>(world->control(), layout(), asked_, *timeline_,
+                                                TraceRequestOptions{run_, 64});
   }
   void add(const char* name) { const Span span(*timeline_, Category::forward, name); }
   void end() {

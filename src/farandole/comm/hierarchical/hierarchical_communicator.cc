@@ -1,11 +1,15 @@
 #include "farandole/comm/hierarchical/hierarchical_communicator.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <fmt/format.h>
+#include <limits>
 #include <map>
 #include <utility>
 #include <vector>
 
+#include "farandole/base/error.h"
 #include "farandole/comm/kernels/kernels.h"
 #include "farandole/comm/shm/memory_blocks.h"
 
@@ -77,8 +81,45 @@ class NodeSlice : public Slice {
 };
 
 constexpr std::size_t largest_part = std::size_t{64} << 20;  // larger allreduces are split
+constexpr std::size_t least_cell = 256;
+
+// Of `all` bytes or elements, those of the round that begins at `begin` and moves at most `most`.
+std::size_t piece_of(std::size_t all, std::size_t begin, std::size_t most) {
+  return all <= begin ? 0 : std::min(most, all - begin);
+}
+
+// Calls function(rank, offset, size) for each part that has such a piece; the offset is that of the piece.
+template <class Function>
+void for_each_part(std::span<const std::size_t> sizes, std::size_t begin, std::size_t most,
+                   Function function) {
+  std::size_t offset = begin;
+  for (std::size_t r = 0; r < sizes.size(); offset += sizes[r++])
+    if (const auto piece = piece_of(sizes[r], begin, most); piece > 0)
+      function(static_cast<int>(r), offset, piece);
+}
+
+std::size_t largest_node(const LeaderPlan& plan) {
+  return std::ranges::max(plan.members, {}, [](const auto& ranks) { return ranks.size(); }).size();
+}
 
 }  // namespace
+
+// A table with cells of equal size: what each rank of this node has for each rank of the group, and what has
+// come for each rank of this node, by sender.
+struct HierarchicalCommunicator::Cells {
+  std::byte* table;
+  std::size_t bytes;
+  std::size_t ranks, local_ranks;
+
+  std::byte* sent(int local, int to) const { return at(static_cast<std::size_t>(local) * ranks, to); }
+  std::byte* arrived(int from, int local) const {
+    return at((ranks + static_cast<std::size_t>(from)) * local_ranks, local);
+  }
+  std::byte* at(std::size_t row, int column) const {
+    return table + (row + static_cast<std::size_t>(column)) * bytes;
+  }
+  std::size_t total() const { return 2 * ranks * local_ranks * bytes; }
+};
 
 LeaderPlan::LeaderPlan(std::span<const int> node_by_rank, int wanted) {
   std::map<int, int> number;  // of each name in node_by_rank
@@ -104,7 +145,9 @@ HierarchicalCommunicator::HierarchicalCommunicator(Parts parts, LeaderPlan plan,
       plan_(std::move(plan)),
       options_(options),
       own_node_(plan_.node[static_cast<std::size_t>(rank)]),
-      own_local_(plan_.local[static_cast<std::size_t>(rank)]) {
+      own_local_(plan_.local[static_cast<std::size_t>(rank)]),
+      table_bytes_(std::max(options_.table_bytes,
+                            2 * largest_node(plan_) * static_cast<std::size_t>(size) * least_cell)) {
   for (std::size_t k = 0; k < parts_.leader_groups.size(); ++k)
     if (parts_.leader_groups[k] != nullptr) served_.push_back(k);
 }
@@ -350,31 +393,276 @@ void HierarchicalCommunicator::wait_for_groups() {
   }
 }
 
-// The ranks compare their calls as in an allreduce. Nothing else of these collectives is on the way of a
-// training step, so MPI does them.
+// Adds up a few values of all ranks, within a call.
+template <class T>
+void HierarchicalCommunicator::reduce_values(std::span<T> values, DType dtype, ReduceOp op) {
+  reduce_by_leader(reinterpret_cast<std::byte*>(values.data()), values.size(), dtype, op);
+}
+
+void HierarchicalCommunicator::meet() {
+  if (parts_.node == nullptr) return;
+  parts_.node->arrive();
+  parts_.node->wait_for_all();
+}
+
+// Two tables are used in turn, so that a rank may copy from the last one while others fill the next one. A call
+// ends with meet(), because local rank 0 may close its communicator and free them.
+std::byte* HierarchicalCommunicator::next_table() {
+  if (tables_ == nullptr) {
+    if (own_local_ == 0) tables_of_node_ = allocate(2 * table_bytes_);
+    tables_ = tables_of_node_.get();
+    if (parts_.node != nullptr) {
+      parts_.node->arrive(call_, tables_, own_local_ == 0 ? 2 * table_bytes_ : 0);
+      parts_.node->wait_for_all();
+      tables_ = parts_.node->data_of(0);
+    }
+  }
+  return tables_ + rounds_++ % 2 * table_bytes_;
+}
+
+// Exchanges parts of the tables of all nodes. list(from, to) are the parts that node `from` sends to node `to`,
+// in the table of this node, which is one of the two.
+template <class List>
+void HierarchicalCommunicator::exchange(List list) {
+  for (const std::size_t k : served_) {
+    std::vector<Messages> sends, receives;
+    for (int node = 0; node < plan_.node_count(); ++node) {
+      const bool other = node != own_node_;
+      sends.push_back(other ? share_of(k, list(own_node_, node)) : Messages());
+      receives.push_back(other ? share_of(k, list(node, own_node_)) : Messages());
+    }
+    parts_.leader_groups[k]->start_messages(std::move(sends), std::move(receives));
+  }
+  wait_for_groups();
+}
+
+// What a leader group moves of messages between two nodes: a slice of each long one, and some of the short ones.
+HierarchicalCommunicator::Messages HierarchicalCommunicator::share_of(std::size_t leader_group,
+                                                                      const Messages& all) const {
+  constexpr std::size_t short_bytes = 16 * 1024;
+  const auto groups = static_cast<std::size_t>(plan_.leader_groups);
+  Messages share;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (all[i].size() <= short_bytes) {
+      if (i % groups == leader_group) share.push_back(all[i]);
+      continue;
+    }
+    const auto [first, count] = part_of(all[i].size(), leader_group, groups);
+    share.push_back(all[i].subspan(first, count));
+  }
+  return share;
+}
+
+HierarchicalCommunicator::Cells HierarchicalCommunicator::cells_in(std::byte* table,
+                                                                   std::size_t bytes) const {
+  return {table, bytes, static_cast<std::size_t>(size), static_cast<std::size_t>(local_size())};
+}
+
+HierarchicalCommunicator::Cells HierarchicalCommunicator::next_cells(std::size_t bytes) {
+  return cells_in(next_table(), bytes);
+}
+
+std::byte* HierarchicalCommunicator::place_of(const Cells& cells, int from, int to) const {
+  const auto sender = static_cast<std::size_t>(from), receiver = static_cast<std::size_t>(to);
+  return plan_.node[sender] == own_node_ ? cells.sent(plan_.local[sender], to)
+                                         : cells.arrived(from, plan_.local[receiver]);
+}
+
+// The size of cells for pieces of data that has `longest` bytes for a rank; the same on all nodes.
+std::size_t HierarchicalCommunicator::cell_bytes(std::size_t longest) const {
+  const std::size_t most = table_bytes_ / (2 * largest_node(plan_) * static_cast<std::size_t>(size));
+  return std::min(most, longest + 63) / 64 * 64;
+}
+
+// Sends the cells of this node's ranks to the ranks of other nodes. bytes(from, to) is what a cell contains.
+template <class Bytes>
+void HierarchicalCommunicator::pass(const Cells& cells, Bytes bytes) {
+  meet();
+  exchange([&](int from_node, int to_node) {
+    Messages list;
+    for (const int from : plan_.members[static_cast<std::size_t>(from_node)])
+      for (const int to : plan_.members[static_cast<std::size_t>(to_node)])
+        list.emplace_back(place_of(cells, from, to), bytes(from, to));
+    return list;
+  });
+  meet();
+}
+
 void HierarchicalCommunicator::all_gather(std::string_view name, const void* in, void* out,
                                           std::span<const std::size_t> bytes_by_rank) {
-  agree(all_gather_call(name, bytes_by_rank));
-  parts_.all->all_gather(name, in, out, bytes_by_rank);
+  const auto call = all_gather_call(name, bytes_by_rank);
+  const auto own = static_cast<std::size_t>(rank);
+  const std::size_t total = sum(bytes_by_rank), own_bytes = bytes_by_rank[own];
+  auto* const all = static_cast<std::byte*>(out);
+  auto* const own_part = all + sum(bytes_by_rank.first(own));
+  if (in != own_part && own_bytes > 0) copy_bytes(own_part, in, own_bytes);
+  if (total <= options_.latency_bytes) {
+    begin(call);
+    std::fill(all, own_part, std::byte{0});
+    std::fill(own_part + own_bytes, all + total, std::byte{0});
+    return attempt([&] { reduce_by_leader(all, total, DType::uint8, ReduceOp::sum); });
+  }
+  agree(call);
+  const std::size_t longest = *std::max_element(bytes_by_rank.begin(), bytes_by_rank.end());
+  const std::size_t step = std::min(table_bytes_ / static_cast<std::size_t>(size), longest + 63) / 64 * 64;
+  for (std::size_t done = 0; done < longest; done += step) {
+    auto* const table = next_table();
+    const auto piece = [&](int of) {
+      const auto r = static_cast<std::size_t>(of);
+      return std::span(table + r * step, piece_of(bytes_by_rank[r], done, step));
+    };
+    copy_bytes(piece(rank).data(), own_part + done, piece(rank).size());
+    meet();
+    exchange([&](int from, int) {
+      Messages list;
+      for (const int r : plan_.members[static_cast<std::size_t>(from)]) list.push_back(piece(r));
+      return list;
+    });
+    meet();
+    for_each_part(bytes_by_rank, done, step, [&](int r, std::size_t at, std::size_t bytes) {
+      if (r != rank) copy_bytes(all + at, piece(r).data(), bytes);
+    });
+  }
+  meet();
 }
 
+// Between the nodes, each round is a scatter and an all-gather, so that no node sends everything to all others.
 void HierarchicalCommunicator::broadcast(std::string_view name, void* data, std::size_t bytes, int root) {
-  agree(broadcast_call(name, bytes, root));
-  parts_.all->broadcast(name, data, bytes, root);
+  const auto call = broadcast_call(name, bytes, root);
+  auto* const at = static_cast<std::byte*>(data);
+  if (bytes <= options_.latency_bytes) {
+    begin(call);
+    if (rank != root) std::fill_n(at, bytes, std::byte{0});
+    return attempt([&] { reduce_by_leader(at, bytes, DType::uint8, ReduceOp::sum); });
+  }
+  agree(call);
+  const int root_node = plan_.node[static_cast<std::size_t>(root)];
+  for (std::size_t done = 0; done < bytes; done += table_bytes_) {
+    const std::span table(next_table(), piece_of(bytes, done, table_bytes_));
+    const auto part = [&](int node) {
+      const auto [first, count] = part_of(table.size(), static_cast<std::size_t>(node), plan_.members.size());
+      return Messages{table.subspan(first, count)};
+    };
+    if (rank == root) copy_bytes(table.data(), at + done, table.size());
+    meet();
+    exchange([&](int from, int to) { return from == root_node ? part(to) : Messages(); });
+    exchange([&](int from, int to) { return to != root_node ? part(from) : Messages(); });
+    meet();
+    if (rank != root) copy_bytes(at + done, table.data(), table.size());
+  }
+  meet();
 }
 
+// The values are combined in the order of an allreduce.
 void HierarchicalCommunicator::reduce_scatter(std::string_view name, const void* in, void* out,
                                               std::span<const std::size_t> count_by_rank, DType dtype,
                                               ReduceOp op) {
-  agree(reduce_scatter_call(name, count_by_rank, dtype, op));
-  parts_.all->reduce_scatter(name, in, out, count_by_rank, dtype, op);
+  const auto call = reduce_scatter_call(name, count_by_rank, dtype, op);
+  const auto own = static_cast<std::size_t>(rank), element = size_of(dtype);
+  const auto* const from = static_cast<const std::byte*>(in);
+  auto* const result = static_cast<std::byte*>(out);
+  const std::size_t total = sum(count_by_rank);
+  if (total * element <= options_.latency_bytes || !can_reduce(op, dtype)) {
+    begin_reduction(call);
+    auto* const all = shared_.get(*this, total * element);
+    copy_bytes(all, from, total * element);
+    attempt([&] { reduce_by_leader(all, total, dtype, op); });
+    return copy_bytes(result, all + sum(count_by_rank.first(own)) * element, count_by_rank[own] * element);
+  }
+  agree(call);
+  const NodeReduction how(dtype, op, local_size(), size);
+  const std::size_t longest = *std::max_element(count_by_rank.begin(), count_by_rank.end());
+  const std::size_t step = cell_bytes(longest * element) / element;
+  for (std::size_t done = 0; done < longest; done += step) {
+    const Cells cells = next_cells(step * element);
+    const auto count_of = [&](int of) {
+      return piece_of(count_by_rank[static_cast<std::size_t>(of)], done, step);
+    };
+    for_each_part(count_by_rank, done, step, [&](int r, std::size_t at, std::size_t count) {
+      copy_bytes(cells.sent(own_local_, r), from + at * element, count * element);
+    });
+    meet();
+    // Each rank reduces some cells of all ranks of the node into those of the first one, which are sent.
+    for (int r = own_local_; r < size; r += local_size()) {
+      std::vector<std::byte*> of_node;
+      for (int local = 0; local < local_size(); ++local) of_node.push_back(cells.sent(local, r));
+      if (count_of(r) > 0) NodeSlice(std::move(of_node), 0, how).gather(0, count_of(r));
+    }
+    pass(cells, [&](int sender, int to) {
+      return plan_.local[static_cast<std::size_t>(sender)] == 0 ? count_of(to) * element : 0;
+    });
+    std::vector<std::byte*> by_node;
+    for (int node = 0; node < plan_.node_count(); ++node)
+      by_node.push_back(node == own_node_
+                            ? cells.sent(0, rank)
+                            : cells.arrived(plan_.members[static_cast<std::size_t>(node)][0], own_local_));
+    if (count_of(rank) == 0) continue;
+    auto* const values = result + done * element;
+    reduce_in_tree(by_node, values, count_of(rank), dtype, how.between);
+    if (how.after != 1) scale(values, count_of(rank), dtype, how.after);
+  }
+  meet();
 }
 
 void HierarchicalCommunicator::all_to_all(std::string_view name, const void* in,
                                           std::span<const std::size_t> send_bytes, void* out,
                                           std::span<const std::size_t> receive_bytes) {
   agree(all_to_all_call(name));
-  parts_.all->all_to_all(name, in, send_bytes, out, receive_bytes);
+  const auto sizes_memory = exchange_sizes(send_bytes);
+  const auto bytes_of = [&, sizes = cells_in(sizes_memory.get(), sizeof(std::size_t))](int from, int to) {
+    std::size_t bytes;
+    std::memcpy(&bytes, place_of(sizes, from, to), sizeof bytes);
+    return bytes;
+  };
+  const std::size_t longest = compare_sizes(bytes_of, receive_bytes);
+  const std::size_t step = cell_bytes(longest);
+  for (std::size_t done = 0; done < longest; done += step) {
+    const Cells cells = next_cells(step);
+    for_each_part(send_bytes, done, step, [&](int r, std::size_t at, std::size_t bytes) {
+      copy_bytes(cells.sent(own_local_, r), static_cast<const std::byte*>(in) + at, bytes);
+    });
+    pass(cells, [&](int from, int to) { return piece_of(bytes_of(from, to), done, step); });
+    for_each_part(receive_bytes, done, step, [&](int r, std::size_t at, std::size_t bytes) {
+      copy_bytes(static_cast<std::byte*>(out) + at, place_of(cells, r, rank), bytes);
+    });
+  }
+  meet();
+}
+
+// Returns cells that contain what the ranks send: those of this node to all, and all to those of this node.
+Buffer HierarchicalCommunicator::exchange_sizes(std::span<const std::size_t> send_bytes) {
+  const Cells cells = next_cells(sizeof(std::size_t));
+  std::memcpy(cells.sent(own_local_, 0), send_bytes.data(), send_bytes.size_bytes());
+  pass(cells, [](int, int) { return sizeof(std::size_t); });
+  auto sizes = private_memory(cells.total());
+  copy_bytes(sizes.get(), cells.table, cells.total());
+  return sizes;
+}
+
+// Returns the largest size of a message.
+// Throws: UserError on all ranks if a rank expects another number of bytes than its peer sends.
+template <class Bytes>
+std::size_t HierarchicalCommunicator::compare_sizes(Bytes bytes_of,
+                                                    std::span<const std::size_t> receive_bytes) {
+  constexpr auto none = std::numeric_limits<std::int64_t>::max();
+  // The lowest sender, with its lowest receiver, whose sizes differ, and the negative largest size.
+  std::array<std::int64_t, 2> least = {none, 0};
+  for (int r = size - 1; r >= 0; --r) {
+    if (bytes_of(r, rank) != receive_bytes[static_cast<std::size_t>(r)])
+      least[0] = std::int64_t{r} * size + rank;
+    least[1] = std::min(least[1], -static_cast<std::int64_t>(bytes_of(rank, r)));
+  }
+  reduce_values<std::int64_t>(least, DType::int64, ReduceOp::min);
+  if (least[0] == none) return static_cast<std::size_t>(-least[1]);
+  const auto from = static_cast<int>(least[0] / size), to = static_cast<int>(least[0] % size);
+  std::array<std::int64_t, 2> sizes = {};  // of the receiver, which knows both
+  if (rank == to)
+    sizes = {static_cast<std::int64_t>(bytes_of(from, to)),
+             static_cast<std::int64_t>(receive_bytes[static_cast<std::size_t>(from)])};
+  reduce_values<std::int64_t>(sizes, DType::int64, ReduceOp::sum);
+  throw UserError(fmt::format("all_to_all '{}': rank {} sends {} bytes to rank {}, which expects {}",
+                              call_.name, parts_.world_ranks[static_cast<std::size_t>(from)], sizes[0],
+                              parts_.world_ranks[static_cast<std::size_t>(to)], sizes[1]));
 }
 
 }  // namespace farandole

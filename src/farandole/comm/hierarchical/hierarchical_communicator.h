@@ -1,8 +1,14 @@
-// Collectives among ranks of several nodes. An allreduce is composed of communicators within the nodes and
-// between them, so that little data crosses the network. The other collectives are those of MPI.
+// Collectives among ranks of several nodes, composed of communicators within the nodes and between them, so that
+// little data crosses the network.
 // Thread safety: none; use from one thread at a time.
+//
+// A small broadcast, all-gather or reduce-scatter is a small allreduce, in which the ranks also compare their
+// calls. Other data of these collectives and of an all-to-all passes tables in rounds. A table is memory that
+// the ranks of a node share. In each round, all ranks copy a piece of their data into it, the leader groups
+// exchange parts of the tables of all nodes, and all ranks copy what is theirs out of it.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -51,9 +57,10 @@ class HierarchicalCommunicator : public Communicator, public NonblockingAllreduc
     std::vector<std::unique_ptr<LeaderGroup>> leader_groups;
   };
   struct Options {
-    std::size_t latency_bytes = 32 * 1024;  // collectives up to this size use one leader group
-    Patience patience{};                    // during waits for other nodes
-    Wire wire = Wire::exact;                // for larger sums and averages of float32
+    std::size_t latency_bytes = 32 * 1024;           // collectives up to this size use one leader group
+    Patience patience{};                             // during waits for other nodes
+    Wire wire = Wire::exact;                         // for larger allreduces of sums and averages of float32
+    std::size_t table_bytes = std::size_t{4} << 20;  // at least; of the tables above
   };
 
   HierarchicalCommunicator(Parts parts, LeaderPlan plan, Options options);
@@ -98,6 +105,8 @@ class HierarchicalCommunicator : public Communicator, public NonblockingAllreduc
     }
     report_mismatch();
   }
+  struct Cells;
+  using Messages = LeaderGroup::Messages;
   [[noreturn]] void report_mismatch();
   void begin(const CallDescriptor& call);
   void begin_reduction(const CallDescriptor& call);
@@ -112,6 +121,22 @@ class HierarchicalCommunicator : public Communicator, public NonblockingAllreduc
   std::span<Link* const> active_links();
   void wait_for_groups();
   std::unique_ptr<Slice> node_slice(std::byte* data, std::size_t first);
+  template <class T>
+  void reduce_values(std::span<T> values, DType dtype, ReduceOp op);
+  std::byte* next_table();
+  void meet();
+  template <class List>
+  void exchange(List list);
+  Messages share_of(std::size_t leader_group, const Messages& all) const;
+  template <class Bytes>
+  void pass(const Cells& cells, Bytes bytes);
+  Cells cells_in(std::byte* table, std::size_t bytes) const;
+  Cells next_cells(std::size_t bytes);
+  std::byte* place_of(const Cells& cells, int from, int to) const;
+  std::size_t cell_bytes(std::size_t longest) const;
+  Buffer exchange_sizes(std::span<const std::size_t> send_bytes);
+  template <class Bytes>
+  std::size_t compare_sizes(Bytes bytes_of, std::span<const std::size_t> receive_bytes);
   int local_size() const { return plan_.local_size(own_node_); }
 
   Parts parts_;
@@ -125,6 +150,10 @@ class HierarchicalCommunicator : public Communicator, public NonblockingAllreduc
   std::vector<std::size_t> served_;  // leader groups that this rank serves
   std::vector<Link*> active_;        // see active_links()
   ScratchBuffer shared_;  // of the memory of allocate(); kept because fresh memory costs page faults
+  const std::size_t table_bytes_;
+  Buffer tables_of_node_;        // of local rank 0
+  std::byte* tables_ = nullptr;  // the same memory, on each rank of the node
+  std::size_t rounds_ = 0;       // that have used a table
 };
 
 }  // namespace farandole

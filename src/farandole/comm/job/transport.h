@@ -54,7 +54,7 @@ Transport requested_transport();
 
 struct TransportOptions {
   Transport transport = requested_transport();
-  int leader_groups = 0;            // leader groups between nodes; 0 means that LeaderPlan chooses
+  int leader_groups = 0;  // leader groups between nodes; 0 means that LeaderPlan chooses
   // Ranks of the job on this machine; more than those of the node if several containers share the machine.
   int machine_ranks = 1;
   HierarchicalCommunicator::Options hierarchy = {};

@@ -137,7 +137,8 @@ World::World() {
   auto start = start_of_job();
   const int size = start.size;
   const StartWatch watch(WatchdogOptions::from_environment());
-  if (size > 1 && start.several_nodes && meets_through_mpi() && !mpi_is_running()) mpi_ = std::make_unique<MpiRuntime>(size);
+  if (size > 1 && start.several_nodes && meets_through_mpi() && !mpi_is_running())
+    mpi_ = std::make_unique<MpiRuntime>(size);
   control_ = std::make_unique<ControlPlane>(std::move(start));
   control_->join();
   layout_ = layout_of(*control_);

@@ -8,6 +8,18 @@
 #include "farandole/comm/kernels/kernels.h"
 
 namespace farandole {
+namespace {
+
+constexpr std::size_t most_on_the_way = std::size_t{256} << 10;  // before messages with further ranks begin
+
+std::size_t bytes_in(const LeaderGroup::Messages& messages) {
+  std::size_t bytes = 0;
+  for (const auto& message : messages) bytes += message.size();
+  return bytes;
+}
+
+}  // namespace
+
 // Recursive doubling. Ranks beyond the largest power of two give their values to a partner first and get
 // the result from it at the end.
 LeaderGroup::LeaderGroup(int rank, int size, std::vector<std::unique_ptr<Link>> links)
@@ -144,7 +156,61 @@ bool LeaderGroup::advance() {
   if (phase_ == Phase::exchange) return advance_round();
   if (phase_ == Phase::stream) return advance_stream();
   if (phase_ == Phase::telling) return advance_telling();
+  if (phase_ == Phase::messages) return advance_messages();
   return false;
+}
+
+void LeaderGroup::start_messages(std::vector<Messages> sends, std::vector<Messages> receives) {
+  begin(call_hash_);
+  sends_ = std::move(sends);
+  receives_ = std::move(receives);
+  distance_ = 0;
+  phase_ = Phase::messages;
+  advance_messages();
+}
+
+// Each rank sends to the rank behind it and receives from the one in front of it, then with distance 2, and
+// so on, so that no rank receives from all others at once. Queues the messages with the next distance.
+// Returns false if there are none.
+bool LeaderGroup::post_messages() {
+  if (++distance_ >= size_) return false;
+  const int to = (rank_ + distance_) % size_, from = (rank_ - distance_ + size_) % size_;
+  const auto queue = [](std::uint64_t& at_end, std::uint64_t complete, const Messages& messages, auto post) {
+    at_end = complete;
+    for (const auto& message : messages) {
+      if (message.empty()) continue;
+      post(message);
+      ++at_end;
+    }
+  };
+  queue(peers_[static_cast<std::size_t>(to)].sent_at_end, link_to(to).sent(),
+        sends_[static_cast<std::size_t>(to)],
+        [&](const auto& message) { link_to(to).send(message.data(), message.size()); });
+  queue(peers_[static_cast<std::size_t>(from)].received_at_end, link_to(from).received(),
+        receives_[static_cast<std::size_t>(from)],
+        [&](const auto& message) { link_to(from).receive(message.data(), message.size()); });
+  return true;
+}
+
+bool LeaderGroup::advance_messages() {
+  bool moved = false;
+  for (auto* const link : active_) moved = link->progress() || moved;
+  do {
+    active_.clear();
+    std::size_t bytes = 0;  // of messages that are not complete
+    for (int r = 0; r < size_; ++r) {
+      if (r == rank_) continue;
+      const auto& peer = peers_[static_cast<std::size_t>(r)];
+      const bool sends = link_to(r).sent() < peer.sent_at_end,
+                 receives = link_to(r).received() < peer.received_at_end;
+      if (sends || receives) active_.push_back(&link_to(r));
+      if (sends) bytes += bytes_in(sends_[static_cast<std::size_t>(r)]);
+      if (receives) bytes += bytes_in(receives_[static_cast<std::size_t>(r)]);
+    }
+    if (bytes > most_on_the_way) break;
+  } while (post_messages());
+  if (active_.empty()) phase_ = Phase::idle;
+  return moved || active_.empty();
 }
 
 bool LeaderGroup::advance_stream() {

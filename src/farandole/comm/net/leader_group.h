@@ -1,7 +1,8 @@
-// Allreduces between nodes. A leader group has one rank of each node; rank numbers in it are node numbers.
+// Allreduces and messages between nodes. A leader group has one rank of each node; rank numbers in it are node
+// numbers.
 // Thread safety: none; use from one thread at a time.
 //
-// Each message begins with a header that carries the hash of the call, and is checked before the data behind
+// Each message of a reduction begins with a header that carries the hash of the call, and is checked before the data behind
 // it is used. A rank that receives another hash, or learns that some rank did, tells all others. Every rank
 // of the group knows it when the operation ends.
 #pragma once
@@ -19,6 +20,8 @@ namespace farandole {
 
 class LeaderGroup {
  public:
+  using Messages = std::vector<std::span<std::byte>>;
+
   // `links` by rank; null for this rank.
   LeaderGroup(int rank, int size, std::vector<std::unique_ptr<Link>> links);
 
@@ -37,6 +40,9 @@ class LeaderGroup {
                    ReduceOp op);
   // Starts an allreduce of any size. `slice` must live until it is complete.
   void start(std::uint64_t call_hash, Slice& slice, Stream stream);
+  // Starts an exchange of messages, which are listed by rank. The ranks have compared their calls before, and
+  // both ends of a message know its size. The memory must live until the exchange is complete.
+  void start_messages(std::vector<Messages> sends, std::vector<Messages> receives);
   // Works without waiting. Returns true if something moved.
   // Throws: Error if a link fails.
   bool advance();
@@ -57,6 +63,7 @@ class LeaderGroup {
     exchange,  // recursive doubling
     stream,
     telling,  // the calls differ, and headers are on their way to ranks that must know it
+    messages,
   };
   struct Header {
     std::uint64_t call_hash = 0;
@@ -75,6 +82,7 @@ class LeaderGroup {
     Header header = {};                                  // from this rank
     bool told = false;                                   // the own header is queued or sent
     bool heard = false;                                  // its header has arrived
+    std::uint64_t sent_at_end = 0, received_at_end = 0;  // of the link, after the messages
   };
 
   void enter_round();
@@ -87,6 +95,8 @@ class LeaderGroup {
   bool check_headers();
   void tell_all();
   bool advance_telling();
+  bool post_messages();
+  bool advance_messages();
   Link& link_to(int rank) { return *links_[static_cast<std::size_t>(rank)]; }
   bool differs(const Header& header, bool has_data) const;
 
@@ -112,6 +122,10 @@ class LeaderGroup {
   // A stream of pieces.
   StreamExchange exchange_;
   int headers_missing_ = 0;  // that have not arrived
+
+  // Messages.
+  std::vector<Messages> sends_, receives_;
+  int distance_ = 0;  // to the ranks with which the exchange has begun last
 };
 
 // Works and waits while the group is `pending`, which is busy() or exchanging().

@@ -27,7 +27,8 @@ struct TraceOptions {
   std::size_t merge_limit = 64;  // ranks in the trace; 0 means no limit
   // The GPU whose counters are recorded, as for GpuCounters::open(); "" means none.
   std::string gpu = {};
-  bool of_main_thread = false;  // records the core of the main thread, not of the one that creates the recording
+  bool of_main_thread =
+      false;  // records the core of the main thread, not of the one that creates the recording
 };
 
 class Recording {
