@@ -26,13 +26,13 @@ void cancel(std::deque<MPI_Request>& requests) {
 }  // namespace
 
 void MpiLink::send(const std::byte* data, std::size_t bytes) {
-  check_mpi(MPI_Isend(data, static_cast<int>(bytes), MPI_BYTE, peer_, 0, comm_->comm, &sends_.emplace_back()),
+  check_mpi(MPI_Isend(data, static_cast<int>(bytes), MPI_BYTE, peer_, 0, comm_, &sends_.emplace_back()),
             "MPI_Isend");
 }
 
 void MpiLink::receive(std::byte* data, std::size_t bytes) {
   check_mpi(
-      MPI_Irecv(data, static_cast<int>(bytes), MPI_BYTE, peer_, 0, comm_->comm, &receives_.emplace_back()),
+      MPI_Irecv(data, static_cast<int>(bytes), MPI_BYTE, peer_, 0, comm_, &receives_.emplace_back()),
       "MPI_Irecv");
 }
 
@@ -54,9 +54,9 @@ void MpiLink::abandon() {
 }
 
 std::vector<std::unique_ptr<Link>> make_mpi_links(MPI_Comm group) {
-  auto comm = std::make_shared<MpiHandle>();
-  check_mpi(MPI_Comm_dup(group, &comm->comm), "MPI_Comm_dup");
-  MPI_Comm_set_errhandler(comm->comm, MPI_ERRORS_RETURN);
+  MPI_Comm comm = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_dup(group, &comm), "MPI_Comm_dup");
+  MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
   std::vector<std::unique_ptr<Link>> links(static_cast<std::size_t>(size_of(group)));
   for (int r = 0; r < size_of(group); ++r)
     if (r != rank_in(group)) links[static_cast<std::size_t>(r)] = std::make_unique<MpiLink>(comm, r);

@@ -14,8 +14,9 @@ namespace farandole {
 
 class MpiLink : public Link {
  public:
-  // `comm` is used by links only. All links of a rank share it.
-  MpiLink(std::shared_ptr<const MpiHandle> comm, int peer) : comm_(std::move(comm)), peer_(peer) {}
+  // `comm` is used by links only. All links of a rank share it. It is not freed before MPI_Finalize: its number
+  // would be reused by another communicator, which would receive messages that were not received here.
+  MpiLink(MPI_Comm comm, int peer) : comm_(comm), peer_(peer) {}
 
   void send(const std::byte* data, std::size_t bytes) override;
   void receive(std::byte* data, std::size_t bytes) override;
@@ -26,7 +27,7 @@ class MpiLink : public Link {
   }  // MPI cannot cancel a message that has been matched.
 
  private:
-  std::shared_ptr<const MpiHandle> comm_;
+  MPI_Comm comm_;
   int peer_;
   std::deque<MPI_Request> sends_, receives_;
   int failure_ = MPI_SUCCESS;
