@@ -26,7 +26,7 @@ FEW_STEPS, SECONDS = 6, 60
 COMMANDS_WITH_WORDS = {"timeline": ("merge", "slice", "salvage", "export"),  # whose next word chooses the options
                        "bench": ("allreduce", "step", "timeline", "checkpoint"),
                        "table": ("show", "split"), "runs": ("list", "show", "best"), "model": ("show",)}
-COMMANDS = ("run", "train", "new", "config", "submit", "status", "fit", "transform", "evaluate", "analyze", "doctor", "checkpoint")
+COMMANDS = ("run", "record", "train", "new", "config", "submit", "status", "fit", "transform", "evaluate", "analyze", "doctor", "checkpoint")
 OTHERS = ("cc", "clang-format", "cmake", "ctest", "g++", "jq", "kill", "nsys", "python3", "sbatch", "scancel", "spack", "srun")  # not ours
 PRESETS = {preset["name"] for preset in json.loads((SOURCE / "CMakePresets.json").read_text())["configurePresets"]}
 SBATCH_OPTIONS = {"--account", "--cpus-per-task", "--gpus-per-task", "--no-requeue", "--partition", "--signal", "--time"}

@@ -97,6 +97,7 @@ TEST(PythonEnvironment, FindsTheModulesBeforeThoseOfTheUser) {
   EXPECT_EQ(python({}, {{"PYTHONPATH", "/mine"}}), (Variables{{"PYTHONPATH", folder + ":/mine"}}));
   EXPECT_EQ(python({.trace = true}, {{"PYTHONPATH", "/mine"}}),
             (Variables{{"PYTHONPATH", both + ":/mine"}, {"FARANDOLE_TRACE_TORCH", "1"}}));
+  EXPECT_EQ(python({.guest = true}, {}), (Variables{{"PYTHONPATH", both}, {"FARANDOLE_TRACE", "1"}}));
   EXPECT_EQ(python({.backend = true}, {{"PYTHONPATH", ""}}),
             (Variables{{"PYTHONPATH", both}, {"FARANDOLE_TORCH_BACKEND", "farandole"}}));
   EXPECT_EQ(python({.horovod = true}, {}), (Variables{{"PYTHONPATH", both}, {"FARANDOLE_HOROVOD", "1"}}));

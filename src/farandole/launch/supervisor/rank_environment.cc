@@ -97,10 +97,12 @@ EnvironmentChanges python_environment(const PythonOptions& options, const Enviro
   const auto folder = python_folder();
   if (!fs::is_directory(folder)) return {};
   std::string path = folder;
-  if (options.trace || options.backend || options.horovod) path = (folder / "start").string() + ":" + path;
+  if (options.trace || options.backend || options.horovod || options.guest)
+    path = (folder / "start").string() + ":" + path;
   if (const auto others = text_of(environment, {"PYTHONPATH"}); !others.empty()) path += ":" + others;
   EnvironmentChanges changes = {{"PYTHONPATH", path}};
   if (options.trace) changes.emplace_back("FARANDOLE_TRACE_TORCH", "1");
+  if (options.guest) changes.emplace_back("FARANDOLE_TRACE", "1");
   if (options.backend) changes.emplace_back("FARANDOLE_TORCH_BACKEND", "farandole");
   if (options.horovod) changes.emplace_back("FARANDOLE_HOROVOD", "1");
   return changes;

@@ -40,6 +40,7 @@ void require_python(const std::string& option);
 // As in LaunchRequest.
 struct PythonOptions {
   bool trace = false, backend = false, horovod = false;
+  bool guest = false;  // As `trace`, for a program that something else starts.
 };
 // Python finds our modules if they exist. With an option, it also runs the sitecustomize that records what
 // the program does with torch, makes our collectives those of torch.distributed, or makes our modules those

@@ -75,12 +75,21 @@ def _await_calls():
         time.sleep(0.001)
 
 
+class _Calls:
+    """Those of a group, which all ranks count from its first one on, whether they are recorded or not."""
+    __slots__ = "count", "observed"
+
+    def __init__(self):
+        self.count, self.observed = 0, None
+
+
 class Observer:
     def __init__(self, phases):
         self.phases = phases
-        self.groups = {}  # what observes each group
+        self.groups = {}  # _Calls by group
         self.bridges = {}  # of reducers that live
         self.refused = False
+        self.jobs = 0  # that init_process_group has made: torch numbers the groups of each from 0
         self.wait = distributed.Work.wait
 
     @property
@@ -99,27 +108,53 @@ class Observer:
                   file=sys.stderr, flush=True)
             return
         for group in distributed.distributed_c10d._world.pg_map:
-            if type(group) is distributed.ProcessGroup and group not in self.groups:
-                self.groups[group] = self.observe(group)
+            calls = self.calls_of(group)
+            if calls and calls.observed is None:
+                self.observe(group, calls, calls.count)
 
-    def observe(self, group):
+    def calls_of(self, group):
+        calls, known = self.groups.get(group), distributed.distributed_c10d._world.pg_map
+        if calls is None and type(group) is distributed.ProcessGroup and group in known:
+            calls = self.groups.setdefault(group, _Calls())
+        return calls
+
+    def enter(self, group, operation, name, size, waits):
+        """What observes the group, and the number of its next call, which begins. The former is None if nothing is
+        recorded."""
+        calls = self.calls_of(group)
+        if calls is None:
+            return None, -1
+        calls.count += 1
+        if not self.phases.running or self.refused:
+            return None, -1
+        if calls.observed is None and not self.observe(group, calls, calls.count - 1):
+            return None, -1
+        return calls.observed, self.quick.enter(calls.observed, operation, name, size, waits)
+
+    def observe(self, group, calls, first_call):
         observed, ranks = ctypes.c_void_p(), distributed.get_process_group_ranks(group)
         # torch counts the groups that all ranks make. It names others by a hash of their ranks.
         name = distributed.distributed_c10d._world.pg_names[group]
-        number = int(name) % 16384 if name.isdigit() else 16384 + zlib.crc32(name.encode()) % 16382
-        self.phases.check(self.quick.observe((ctypes.c_int * len(ranks))(*ranks), len(ranks), number, 0,
-                                             ctypes.byref(observed)))
-        return observed
+        number = int(name) + self.jobs * 1000 if name.isdigit() else zlib.crc32(f"{self.jobs} {name}".encode())
+        number = number % 16384 + 16384 * (not name.isdigit())
+        if self.quick.observe((ctypes.c_int * len(ranks))(*ranks), len(ranks), number, first_call,
+                              ctypes.byref(observed)):
+            self.refused = True  # The job has ended.
+        else:
+            calls.observed = observed
+        return not self.refused
 
     def forget(self):
         living = distributed.distributed_c10d._world.pg_map
         for group in [group for group in self.groups if group not in living]:
-            self.quick.observe_end(self.groups.pop(group))
+            observed = self.groups.pop(group).observed
+            if observed is not None:
+                self.quick.observe_end(observed)
 
     def call(self, function, method, name, group, arguments, named):
         """Calls function(group, …), a collective, and records it."""
-        observed = self.groups.get(group) if self.phases.running else None
-        if observed is None:
+        if not self.phases.running:
+            self.enter(group, None, None, 0, False)
             return function(group, *arguments, **named)
         operation, places = _METHODS[method]
         size, on_host = 0, True
@@ -135,7 +170,9 @@ class Observer:
         options = arguments[-1] if arguments else named.get("opts")
         waits = on_host and not getattr(options, "asyncOp", True)
         quick, text = self.quick, operation.encode()
-        number = quick.enter(observed, text, name.encode() if name else text, size, waits)
+        observed, number = self.enter(group, text, name.encode() if name else text, size, waits)
+        if observed is None:
+            return function(group, *arguments, **named)
         leaves_later = False
         try:
             work = function(group, *arguments, **named)
@@ -220,6 +257,7 @@ def install(phases):
 
     def init_process_group(original, *arguments, **named):
         original(*arguments, **named)
+        observer.jobs += 1
         if phases.here():
             observer.start()
 
@@ -230,8 +268,7 @@ def install(phases):
 
     def destroy_process_group(original, *arguments, **named):
         original(*arguments, **named)
-        if phases.running:
-            observer.forget()
+        observer.forget()
 
     def wait(self, *arguments, **named):
         if not (phases.running and phases.here()):
@@ -246,7 +283,7 @@ def install(phases):
     make_reducer = distributed.Reducer
 
     def reducer_of(parameters, buckets, limits, group, *arguments, **named):
-        if group not in observer.groups:
+        if not phases.may_run() or observer.refused or observer.calls_of(group) is None:
             return make_reducer(parameters, buckets, limits, group, *arguments, **named)
         bridge = _Bridge(group, observer)
         reducer = make_reducer(parameters, buckets, limits, bridge, *arguments, **named)
@@ -256,12 +293,11 @@ def install(phases):
 
     def _broadcast_coalesced(original, group, tensors, *arguments, **named):
         """Buffers, which DDP sends from rank 0. It returns when they are there, or have been given to the GPU."""
-        observed = observer.groups.get(group) if phases.running else None
+        on_host = all(tensor.device.type == "cpu" for tensor in tensors)
+        observed, number = observer.enter(group, b"broadcast" if on_host else b"launch broadcast", b"buffers",
+                                          sum(tensor.numel() * tensor.element_size() for tensor in tensors), on_host)
         if observed is None:
             return original(group, tensors, *arguments, **named)
-        on_host = all(tensor.device.type == "cpu" for tensor in tensors)
-        number = observer.quick.enter(observed, b"broadcast" if on_host else b"launch broadcast", b"buffers",
-                                      sum(tensor.numel() * tensor.element_size() for tensor in tensors), on_host)
         try:
             return original(group, tensors, *arguments, **named)
         finally:

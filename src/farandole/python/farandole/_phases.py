@@ -17,7 +17,7 @@ from threading import get_ident, main_thread
 
 import torch
 
-from farandole import _start
+from farandole import _guest, _start
 
 DATA, FORWARD, BACKWARD, OPTIMIZER, WAIT, CHECKPOINT, EVALUATION, OTHER = 0, 1, 2, 3, 5, 6, 7, 11
 _NAMES = {DATA: "data", FORWARD: "forward", BACKWARD: "backward", OPTIMIZER: "optimizer", WAIT: "wait",
@@ -25,6 +25,7 @@ _NAMES = {DATA: "data", FORWARD: "forward", BACKWARD: "backward", OPTIMIZER: "op
 _CATEGORIES = {name: category for category, name in _NAMES.items() if category != OTHER}
 _SOON = 30  # seconds
 _OPEN = None, OPTIMIZER, OTHER  # Other phases may begin within these.
+_OF_OUR_RANKS = "farandole.torch", "farandole.torch_backend"  # Their collectives need the ranks of a job of ours.
 compiling = getattr(torch.compiler, "is_compiling", lambda: False)
 
 
@@ -63,19 +64,31 @@ class Phases:
         self.sent = self.received = 0  # when the last gradients of this backward pass left, and came back
         self.in_flight = set()
         self.on_start, self.on_close = [], []
+        self.guest = _guest.Guest() if _start.is_guest() else None
         os.register_at_fork(after_in_child=self.leave)
 
     def leave(self):
-        self.running = self.may_start = False
+        self.may_start = self.may_start and self.guest is not None and self.guest.thread is None
+        self.running = False
+        self.main = get_ident()
+
+    def may_run(self):
+        """Also if it only begins later."""
+        return self.running or (self.guest is not None and self.may_start)
 
     def here(self, early=False):
-        """Whether this thread is recorded now. Starts MPI if the program trains. `early`: it may just prepare data,
-        which a single rank may do while the others wait for it in init_process_group."""
+        """Whether this thread is recorded now. Starts the recording if the program trains. `early`: it may just prepare
+        data, which a single rank may do while the others wait for it in init_process_group."""
         if get_ident() != self.main:
             return False
-        return self.running or (self.may_start and not (early and _is_one_of_many()) and self.start())
+        return self.running or (self.may_start and self.start(early))
 
-    def start(self):
+    def start(self, early):
+        if self.guest is not None and not any(name in sys.modules for name in _OF_OUR_RANKS):
+            return self.start_as_guest(early)
+        if early and _is_one_of_many():
+            return False
+        self.guest = None
         self.may_start = False
         try:
             from farandole._core import check, core, quick
@@ -89,10 +102,24 @@ class Phases:
             if _why_not_all(meeting="failed"):
                 core.abort(1, f"{why_not}; other ranks wait in MPI_Init for this one".encode())
             return _say_nothing_is_recorded(why_not)
-        self.running = True
         from farandole import _exits
         _exits.install()
-        atexit.register(self.close)  # It comes before that of _exits.
+        return self.begin_to_record()
+
+    def start_as_guest(self, early):
+        """This thread waits for nothing, so the recording begins with a later call."""
+        if self.guest.thread is None and (early or not self.guest.may_begin()):
+            return False
+        self.may_start = not self.guest.failed
+        if self.guest.recorder is None:
+            return False
+        self.may_start = False
+        self.check, self.core, self.quick = self.guest.recorder
+        return self.begin_to_record()
+
+    def begin_to_record(self):
+        self.running = True
+        atexit.register(self.close)  # It comes before that of _exits or _guest.
         _watch_executions(self)
         self.names = {category: self.intern(name) for category, name in _NAMES.items()}
         program = getattr(sys, "orig_argv", None) or [sys.executable, *sys.argv]
@@ -115,7 +142,10 @@ class Phases:
 
     def tell(self, **facts):
         self.facts.update(facts)
-        self.core.run_facts(json.dumps(self.facts).encode())
+        facts = json.dumps(self.facts).encode()
+        if self.guest:
+            return self.guest.later(self.core.run_facts, facts)
+        self.core.run_facts(facts)
 
     # --- Phases
 
@@ -382,10 +412,13 @@ def install():
 
 
 def _watch_executions(phases):
-    """The process that executes another program stays a process of MPI, which cannot start twice in it."""
+    """The process that executes another program stays a process of MPI, which cannot start twice in it. What a guest
+    executes may be recorded anew."""
     def leave():
         phases.close()
         phases.core.close()
+        if phases.guest:
+            return
         os.environ.update(_start.NO_RANK)
         print("farandole: the rest is not recorded, because this process executes another program", file=sys.stderr,
               flush=True)
@@ -398,7 +431,7 @@ def _watch_executions(phases):
     def execve(original, path, arguments, environment):
         if phases.running:
             leave()
-            environment = {**environment, **_start.NO_RANK}
+            environment = environment if phases.guest else {**environment, **_start.NO_RANK}
         return original(path, arguments, environment)
 
     replace(execv, os)

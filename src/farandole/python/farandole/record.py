@@ -1,9 +1,10 @@
-"""Records a PyTorch program that `farandole run` has started: phases, steps, and collectives of all ranks.
+"""Records a PyTorch program: phases, steps, and collectives of all ranks.
 
-`import farandole.record` is enough, and `farandole run --trace-torch` does it for an unchanged program. What the main
-thread of each rank's own process does is recorded. In other processes, and without `farandole run`, the functions below
-do nothing. Importing this starts nothing: MPI starts with the first init_process_group, batch, backward pass or
-optimizer step.
+`import farandole.record` is enough in a program that `farandole run` has started. `farandole run --trace-torch`, and
+FARANDOLE_TRACE=1 or `farandole record` for any launcher, do it for an unchanged program. What the main thread of each
+rank's own process does is recorded. In other processes, and without these, the functions below do nothing. Importing
+this starts nothing: the recording starts with init_process_group, a backward pass or an optimizer's step, and under
+`farandole run` also with a batch.
 """
 import contextlib
 import ctypes
@@ -77,14 +78,15 @@ def _complain(about, text):
 
 
 def stopping():
-    """Whether the program should save and end with exit code 75: on any rank after SIGTERM or SIGUSR1.
+    """Whether the program should save and end with exit code 75: on any rank after SIGTERM or SIGUSR1. Always false
+    unless `farandole run` has started the program.
     Collective: all ranks call it, for example after each step."""
-    if not _running():
+    if not _running() or _phases.guest:
         return False
     answer = ctypes.c_int()
     _phases.check(_phases.core.agree(_phases.quick.stop_requested(), ctypes.byref(answer)))
     return bool(answer.value)
 
 
-if _start.is_rank():
+if not _start.is_off() and (_start.is_guest() or _start.is_rank()):
     _start.after("torch", _install)
