@@ -65,6 +65,20 @@ TEST(LaunchPlan, OutsideSlurmMpirunSharesTheCores) {
   EXPECT_EQ(many.environment.at("OMPI_MCA_mpi_yield_when_idle"), "1");
 }
 
+TEST(LaunchPlan, WithoutMpirunTheLauncherStartsTheRanks) {
+  const LaunchFacts facts{8, false, true, false, {}, ""};
+  const auto two = plan(2, {}, facts);
+  EXPECT_EQ(two.plan.starter, Starter::own);
+  EXPECT_EQ(two.command, "");
+  EXPECT_EQ(two.environment.at("OMP_NUM_THREADS"), "4");
+  LaunchRequest request{.starter = Starter::mpirun};
+  EXPECT_THROW(plan(2, {}, facts, request), UserError);
+  request.starter = Starter::own;
+  EXPECT_THROW(plan(2, batch, facts, request), UserError) << "two nodes";
+  request.local = true;
+  EXPECT_EQ(plan(2, batch, facts, request).plan.starter, Starter::own);
+}
+
 TEST(LaunchPlan, LocalRanksAreStartedWithoutSlurm) {
   LaunchRequest request{.local = true};
   const auto local = plan(2, {{"SLURM_JOB_ID", "7"}}, {8, false, true, true, {}, ""}, request);
@@ -176,7 +190,6 @@ TEST(LaunchPlan, ATerminalIsToldUnlessLinesArePrefixed) {
 TEST(LaunchPlan, RefusesWhatCannotWork) {
   for (const int ranks : {0, -2, -100, 2'000'000})
     EXPECT_THAT(refusal(ranks, {}), HasSubstr("not a number of ranks"));
-  EXPECT_THAT(refusal(2, {}, {8, false, true, false, {}, ""}), HasSubstr("mpirun"));
   EXPECT_THAT(refusal(2, {}, {8, true, true, true, {}, ""}), HasSubstr("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"));
   const Variables allowed = {{"OMPI_ALLOW_RUN_AS_ROOT", "1"}, {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"}};
   EXPECT_EQ(refusal(2, allowed, {8, true, true, true, {}, ""}), "");
