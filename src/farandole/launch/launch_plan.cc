@@ -87,11 +87,7 @@ class Planner {
 
   Starter usual_starter() const {
     if (!slurm_) return facts_.mpirun_found ? Starter::mpirun : Starter::own;
-    if (facts_.srun_has_pmix) return Starter::srun;
-    if (facts_.mpirun_found) return Starter::mpirun;
-    throw UserError(
-        "this Slurm offers no PMIx (srun --mpi=list), and mpirun is not in PATH; load the module of Open MPI, or set "
-        "SLURM_MPI_TYPE to what its MPI library needs");
+    return facts_.srun_has_pmix || !facts_.mpirun_found ? Starter::srun : Starter::mpirun;
   }
 
   int machine_ranks() const {
@@ -197,7 +193,8 @@ class Planner {
     // end as soon as a rank fails.
     plan_.command = {"srun", "--ntasks=" + std::to_string(plan_.ranks), "--export=ALL",
                      "--kill-on-bad-exit=1", "--quit-on-interrupt"};
-    if (text("SLURM_MPI_TYPE").empty()) plan_.command.push_back("--mpi=pmix");
+    if (text("SLURM_MPI_TYPE").empty())
+      plan_.command.push_back(facts_.srun_has_pmix ? "--mpi=pmix" : "--mpi=none");
     // By default, ranks meet in a tree during MPI_Init if they exchange no data then, and Slurm 22.05
     // sometimes lets ranks go on before the last one has come. Then Open MPI crashes: in 7 of 100 starts on
     // four busy hosts, and in none with the ring (open-mpi/ompi issue 12495).

@@ -40,12 +40,6 @@ fs::path own_program() {
   return fs::read_symlink("/proc/self/exe");
 }
 
-// The ranks of a Slurm job may run on other hosts; the only folder that they surely share is the log folder.
-fs::path parent_of_temporary(const fs::path& log_folder) {
-  if (in_slurm_job(&std::getenv) && !log_folder.empty()) return log_folder;
-  return fs::temp_directory_path();
-}
-
 class Launcher {
  public:
   Launcher(const LaunchRequest& request, LaunchPlan plan, const fs::path& log_folder, LaunchedRun run)
@@ -58,7 +52,7 @@ class Launcher {
         run_(std::move(run)),
         launch_folder_(run_),
         job_(record_start(plan_.ranks, own_ ? own_starter : plan_.command.front(), request.program)),
-        folder_(parent_of_temporary(log_folder)),
+        folder_(parent_of_temporary()),
         signals_(signal_descriptor(
             {SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT})) {
     ::signal(SIGPIPE, SIG_IGN);
@@ -138,6 +132,16 @@ class Launcher {
     options.horovod = request.horovod;
     options.program = request.program;
     return options;
+  }
+
+  // The ranks of a Slurm job may run on other hosts. They surely share the folder for the logs, and without
+  // it probably the working directory.
+  fs::path parent_of_temporary() const {
+    if (in_slurm_job(&std::getenv) && !log_folder_.empty()) return log_folder_;
+    std::error_code gone;
+    const auto here = fs::current_path(gone);
+    if (!own_ && several_nodes() && !here.empty() && ::access(here.c_str(), W_OK) == 0) return here;
+    return fs::temp_directory_path();
   }
 
   // The run directory changes when the ranks begin to run. Looks about once a second, also if the

@@ -1,5 +1,5 @@
-// What the launcher of this process (farandole run, Slurm, Open MPI, another MPI) reports about rank and
-// world size.
+// What the launcher of this process (farandole run, Slurm, Open MPI, another MPI) says about rank
+// and world size.
 // Thread safety: any thread may call this at any time.
 #pragma once
 
