@@ -24,7 +24,7 @@ constexpr std::string_view program_prefix = "farandole-";
 
 // In the order in which users need them.
 constexpr std::pair<std::string_view, std::string_view> descriptions[] = {
-    {"run", "start a program on several ranks with srun or mpirun"},
+    {"run", "start a program on several ranks"},
     {"record", "record a PyTorch program that any launcher starts"},
     {"python", "run a Python script of Horovod or Spark with Farandole"},
     {"train", "train a model on the ranks that 'farandole run' has started"},

@@ -30,7 +30,8 @@ constexpr const char* usage =
 farandole::Starter starter_of(const std::string& name) {
   if (name == "srun") return farandole::Starter::srun;
   if (name == "mpirun") return farandole::Starter::mpirun;
-  throw farandole::UserError("--starter cannot be '" + name + "'; it is srun or mpirun");
+  if (name == "own") return farandole::Starter::own;
+  throw farandole::UserError("--starter cannot be '" + name + "'; it is own, srun or mpirun");
 }
 
 int run(int argc, const char* const* argv) {
@@ -69,7 +70,8 @@ int run(int argc, const char* const* argv) {
       "starter", po::value<std::string>()->notifier([&](const std::string& name) {
         request.starter = starter_of(name);
       }),
-      "srun or mpirun. The default is srun in a Slurm job if srun offers PMIx, and otherwise mpirun")(
+      "own (farandole run starts the ranks itself, on this machine), srun or mpirun. The default is srun in a Slurm job if "
+      "srun offers PMIx, otherwise mpirun if it is in PATH, and own without it")(
       "oversubscribe", po::bool_switch(&request.oversubscribe),
       "allow more ranks than cores, which then share cores")(
       "trace-mpi", po::bool_switch(&request.trace_mpi),

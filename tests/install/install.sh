@@ -13,7 +13,7 @@ share=$prefix/share/farandole
 printf 'farandole/%s\n' "$@" | sort >declared
 (cd "$prefix/include" && find . -type f -printf '%P\n') | sort >installed
 diff declared installed >out || fail "the installed headers are not the public ones"
-for folder in profiles slurm examples examples/python new; do
+for folder in profiles slurm site examples examples/python new; do
   [[ -n $(ls -A "$share/$folder") ]] || fail "there is no share/farandole/$folder"
 done
 # The module: with Lmod, where there is one.

@@ -65,6 +65,20 @@ TEST(LaunchPlan, OutsideSlurmMpirunSharesTheCores) {
   EXPECT_EQ(many.environment.at("OMPI_MCA_mpi_yield_when_idle"), "1");
 }
 
+TEST(LaunchPlan, WithoutMpirunTheLauncherStartsTheRanks) {
+  const LaunchFacts facts{8, false, true, false, {}, ""};
+  const auto two = plan(2, {}, facts);
+  EXPECT_EQ(two.plan.starter, Starter::own);
+  EXPECT_EQ(two.command, "");
+  EXPECT_EQ(two.environment.at("OMP_NUM_THREADS"), "4");
+  LaunchRequest request{.starter = Starter::mpirun};
+  EXPECT_THROW(plan(2, {}, facts, request), UserError);
+  request.starter = Starter::own;
+  EXPECT_THROW(plan(2, batch, facts, request), UserError) << "two nodes";
+  request.local = true;
+  EXPECT_EQ(plan(2, batch, facts, request).plan.starter, Starter::own);
+}
+
 TEST(LaunchPlan, LocalRanksAreStartedWithoutSlurm) {
   LaunchRequest request{.local = true};
   const auto local = plan(2, {{"SLURM_JOB_ID", "7"}}, {8, false, true, true, {}, ""}, request);
@@ -157,7 +171,9 @@ TEST(LaunchPlan, WithoutPmixMpirunStartsTheTasksOfASlurmJob) {
   const auto four = plan({}, tasks, without);
   EXPECT_THAT(four.command, testing::AllOf(testing::StartsWith("mpirun "), HasSubstr("-n 4 ")));
   EXPECT_EQ(four.environment.at("OMP_NUM_THREADS"), "2");
-  EXPECT_THAT(refusal({}, tasks, {2, false, true, false, {}, "", false}), HasSubstr("no PMIx"));
+  const auto bare = plan({}, tasks, {2, false, true, false, {}, "", false});
+  EXPECT_THAT(bare.command, testing::AllOf(testing::StartsWith("srun "), HasSubstr("--mpi=none ")))
+      << "for programs without MPI";
   LaunchRequest request{.starter = Starter::mpirun};
   EXPECT_EQ(plan({}, tasks, {8, false, true, true, {}, ""}, request).plan.starter, Starter::mpirun);
   request.starter = Starter::srun;
@@ -176,7 +192,6 @@ TEST(LaunchPlan, ATerminalIsToldUnlessLinesArePrefixed) {
 TEST(LaunchPlan, RefusesWhatCannotWork) {
   for (const int ranks : {0, -2, -100, 2'000'000})
     EXPECT_THAT(refusal(ranks, {}), HasSubstr("not a number of ranks"));
-  EXPECT_THAT(refusal(2, {}, {8, false, true, false, {}, ""}), HasSubstr("mpirun"));
   EXPECT_THAT(refusal(2, {}, {8, true, true, true, {}, ""}), HasSubstr("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"));
   const Variables allowed = {{"OMPI_ALLOW_RUN_AS_ROOT", "1"}, {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"}};
   EXPECT_EQ(refusal(2, allowed, {8, true, true, true, {}, ""}), "");

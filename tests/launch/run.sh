@@ -1,15 +1,23 @@
 #!/usr/bin/env bash
-# farandole run with the real mpirun: exit codes, the first failing rank, logs and signals. No files remain.
+# farandole run on one machine: exit codes, the first failing rank, logs and signals. No files remain. With the argument own, there is
+# no mpirun in PATH, so that farandole run starts the ranks itself.
 source "$(dirname "${BASH_SOURCE[0]}")/expect.sh"
 unset OMP_NUM_THREADS MASTER_ADDR MASTER_PORT "${!SLURM_@}"
 export TMPDIR=$work/tmp MARK=farandole-test-$$ PATH=$bin:$PATH
 mkdir "$TMPDIR"
+own=${1:-}
+if [[ $own ]]; then
+  mkdir "$work/programs"
+  ln -s /usr/bin/* "$work/programs"
+  rm -f "$work"/programs/{mpirun,mpiexec,orterun}*
+  PATH=$bin:$work/programs
+fi
 run=("$bin/farandole" run)
-rank='[ "$OMPI_COMM_WORLD_RANK" =' # e.g. $rank 1 ]
+rank='[ "$RANK" =' # e.g. $rank 1 ]
 
 # Ranks, threads, streams.
 for n in 1 3; do
-  expect 0 "${run[@]}" -n $n -- sh -c 'echo "rank $OMPI_COMM_WORLD_RANK of $OMPI_COMM_WORLD_SIZE"; echo oops >&2'
+  expect 0 "${run[@]}" -n $n -- sh -c 'echo "rank $RANK of $WORLD_SIZE"; echo oops >&2'
   [[ $(sort "$work/out" | xargs) == "$(for ((i = 0; i < n; i++)); do echo "rank $i of $n"; done | xargs)" ]] || fail "ranks of -n $n"
   [[ $(grep -cx oops "$work/err") == "$n" ]] || fail "stderr of -n $n"
 done
@@ -17,7 +25,7 @@ for all in all -1; do expect 0 "${run[@]}" -n $all sh -c 'echo $OMP_NUM_THREADS'
 [[ $(wc -l <"$work/out") -ge 1 && $(sort -u "$work/out") == 1 ]] || fail "-n -1: one thread on each core"
 # As users of srun and mpirun write it.
 for ranks in "-np 2" "-N1 -n 2"; do
-  expect 0 "${run[@]}" $ranks sh -c 'echo $OMPI_COMM_WORLD_SIZE'
+  expect 0 "${run[@]}" $ranks sh -c 'echo $WORLD_SIZE'
   [[ $(xargs <"$work/out") == "2 2" ]] || fail "$ranks: $(<"$work/out")"
 done
 expect 64 "${run[@]}" -N2 true
@@ -26,7 +34,7 @@ expect 0 env OMP_NUM_THREADS=7 "${run[@]}" sh -c 'echo $OMP_NUM_THREADS'
 says out '^7$'
 expect 0 "${run[@]}" -n 2 farandole --version
 [[ $(wc -l <"$work/out") == 2 ]] || fail "farandole is in PATH of the ranks"
-expect 0 "${run[@]}" -n 3 --prefix -n 1 sh -c 'echo $OMPI_COMM_WORLD_SIZE'
+expect 0 "${run[@]}" -n 3 --prefix -n 1 sh -c 'echo $WORLD_SIZE'
 says out '\] 1$'
 "${run[@]}" -n 1 printf 'a\nb\n' >/dev/full 2>"$work/err" || fail "output for a full disk: exit code $?"
 says err '^farandole run: 2 lines of output are lost, because stdout is on a full disk$'
@@ -40,17 +48,19 @@ ports() { "$bin/farandole" run -- sh -c 'echo $MASTER_ADDR:$MASTER_PORT'; }
 expect 0 bash -c "$(declare -f ports); bin=$bin; ports & ports; wait"
 [[ $(grep -cE '^127\.0\.0\.1:2[0-9]{4}$' "$work/out") == 2 && $(sort -u "$work/out" | wc -l) == 2 ]] || fail "ports: $(<"$work/out")"
 
+if [[ ! $own ]]; then
 # Open MPI binds each rank to one core.
 expect 0 env -u OMP_NUM_THREADS OMPI_MCA_hwloc_base_binding_policy=core "$bin/farandole" run -n 1 -- sh -c 'echo $OMP_NUM_THREADS of $(nproc)'
 threads=$(sed 's/ of.*//' "$work/out")
 [[ $(<"$work/out") == "$threads of $threads" ]] || fail "threads of a bound rank: $(<"$work/out")"
+fi
 
 # Lines are not mixed, even if many ranks write at once.
-expect 0 "${run[@]}" -n 4 -- sh -c 'yes "$OMPI_COMM_WORLD_RANK$OMPI_COMM_WORLD_RANK-0123456789-0123456789-0123456789" | head -n 50000'
+expect 0 "${run[@]}" -n 4 -- sh -c 'yes "$RANK$RANK-0123456789-0123456789-0123456789" | head -n 50000'
 [[ $(sort "$work/out" | uniq -c | awk '{ print $1 }' | xargs) == "50000 50000 50000 50000" ]] || fail "lines were cut"
 
 # Long lines and any bytes come through, too.
-expect 0 "${run[@]}" -n 4 -- sh -c 'for i in $(seq 20); do head -c 20000 /dev/zero | tr "\0" "$OMPI_COMM_WORLD_RANK"; echo; done'
+expect 0 "${run[@]}" -n 4 -- sh -c 'for i in $(seq 20); do head -c 20000 /dev/zero | tr "\0" "$RANK"; echo; done'
 [[ $(sort "$work/out" | uniq -c | awk '{ print $1, length($2) }' | xargs) == "20 20000 20 20000 20 20000 20 20000" ]] || fail "long lines were cut"
 head -c 300000 /dev/urandom >"$work/bytes"
 expect 0 "${run[@]}" cat "$work/bytes"
@@ -87,6 +97,7 @@ for code in 64 75; do
   [[ $(wc -l <"$work/out") == 2 ]] || fail "rank 1 was killed before it had ended with $code"
 done
 
+if [[ ! $own ]]; then
 # If the ranks cannot be started, mpirun says why.
 echo 'host-that-does-not-exist slots=2' >"$work/hosts"
 expect 255 env OMPI_MCA_orte_default_hostfile="$work/hosts" "${run[@]}" -n 2 true
@@ -94,6 +105,7 @@ says err 'unable to reliably start one or more daemons'
 says err '^farandole run: mpirun ended with code 255, and no record exists of the end of rank 0, 1$'
 expect 1 env OMPI_MCA_orte_default_hostfile="$work/no-hosts" "${run[@]}" -n 2 true
 says err 'unable to open the hostfile'
+fi
 
 # A job of Slurm without srun, as in a container.
 container=(env SLURM_JOB_ID=4711 SLURM_JOB_NODELIST=cn07 SLURM_JOB_NUM_NODES=1 SLURM_NTASKS=4 SLURM_TASKS_PER_NODE=4)
@@ -102,7 +114,7 @@ grep -q '"message": "SLURM_JOB_ID names' "$work/refused/launch/job.json" || fail
 rm -rf "$work/refused"
 [[ $(<"$work/err") == "farandole run: SLURM_JOB_ID names Slurm job 4711, but srun is not in PATH, as in a container; "*" --local,"* ]] ||
   fail "a job without srun: $(<"$work/err")"
-expect 0 "${container[@]}" "${run[@]}" --local -n 2 /bin/sh -c 'echo rank $OMPI_COMM_WORLD_RANK'
+expect 0 "${container[@]}" "${run[@]}" --local -n 2 /bin/sh -c 'echo rank $RANK'
 [[ $(sort "$work/out" | xargs) == "rank 0 rank 1" ]] || fail "--local in a job without srun: $(<"$work/out")"
 
 # What a rank prints is never a command to the launcher.
@@ -119,6 +131,7 @@ expect 0 bash -c "ulimit -f 4096; exec ${run[*]} sh -c 'head -c 5000000 /dev/zer
 says out '^153$'
 rm -rf "$work/limited" "$work/big"
 
+if [[ ! $own ]]; then
 # A start that fails has an end, too.
 mkdir "$work/broken"
 printf '#!/nonexistent/interpreter\n' >"$work/broken/mpirun"
@@ -127,6 +140,7 @@ expect 64 env PATH="$work/broken" "${run[@]}" --run-dir "$work/unstarted" /bin/t
 [[ $(wc -l <"$work/err") == 1 ]] || fail "one line: $(<"$work/err")"
 grep -q '"end_ns"' "$work/unstarted/launch/job.json" || fail "the end of a start that failed"
 rm -rf "$work/broken" "$work/unstarted"
+fi
 
 # Refusals: one line, code 64.
 for bad in '-n 0 true' '-n -3 true' '-n x true' '--frobnicate true' '-n 2' '-n 2 /proc/nonexistent/program' "--log-dir /dev/null/x true"; do
@@ -134,12 +148,12 @@ for bad in '-n 0 true' '-n -3 true' '-n x true' '--frobnicate true' '-n 2' '-n 2
   expect 64 "${run[@]}" $bad
   [[ $(wc -l <"$work/err") == 1 ]] || fail "one line for: $bad: $(<"$work/err")"
 done
-if [[ $EUID -eq 0 ]]; then
+if [[ $EUID -eq 0 && ! $own ]]; then
   expect 64 env -u OMPI_ALLOW_RUN_AS_ROOT "${run[@]}" true
   says err 'OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1'
 fi
-expect 64 env PATH=/proc/nonexistent "${run[@]}" /bin/true
-says err 'mpirun'
+expect 64 env PATH=/proc/nonexistent "${run[@]}" --starter mpirun /bin/true
+says err '^farandole run: mpirun is not in PATH; '
 expect 64 "${run[@]}" -n 2 -- farandole run -n 2 true
 says err 'already one of 2 ranks'
 
@@ -156,7 +170,7 @@ has_ended() { ! kill -0 $launcher 2>/dev/null; }
 start_ranks() {  # SCRIPT: two ranks, which run it and then wait for a signal
   rm -f "$work"/{ready,told}.* "$work/go"
   # A shell without job control ignores INT in background processes.
-  env --default-signal=INT "${run[@]}" -n 2 bash -c "$1; touch $work/ready.\$OMPI_COMM_WORLD_RANK; while :; do sleep 0.05; done" >"$work/out" 2>"$work/err" &
+  env --default-signal=INT "${run[@]}" -n 2 bash -c "$1; touch $work/ready.\$RANK; while :; do sleep 0.05; done" >"$work/out" 2>"$work/err" &
   launcher=$!
   await both_ready
 }
@@ -165,7 +179,7 @@ await_ranks() {
   code=$?
 }
 # mpirun would kill ranks that need longer than one second after TERM.
-saves='trap "touch '$work'/told.\$OMPI_COMM_WORLD_RANK; until [[ -e '$work'/go ]]; do sleep 0.05; done; sleep 1.5; echo saved; exit 75" TERM'
+saves='trap "touch '$work'/told.\$RANK; until [[ -e '$work'/go ]]; do sleep 0.05; done; sleep 1.5; echo saved; exit 75" TERM'
 last="signals"
 start_ranks 'trap "echo saved; exit 75" USR1'
 kill -USR1 $launcher
@@ -231,7 +245,7 @@ wait $! || fail "nohup: $?"
 "${run[@]}" -n 2 yes "$MARK" 2>"$work/err" | head -n 1 >"$work/out"
 says out "$MARK"
 # The ranks have time to save, their ends are recorded, and they are not started again.
-unread='echo start >>"$TMPDIR/starts"; trap "sleep 2; touch \"$TMPDIR/saved.$OMPI_COMM_WORLD_RANK\"; exit 75" TERM
+unread='echo start >>"$TMPDIR/starts"; trap "sleep 2; touch \"$TMPDIR/saved.$RANK\"; exit 75" TERM
 while :; do echo line; sleep 0.1; done'
 "${run[@]}" -n 2 --max-restarts 3 --run-dir "$work/unread" sh -c "$unread" 2>"$work/err" | head -n 3 >"$work/out"
 [[ ${PIPESTATUS[0]} == 75 && -e $TMPDIR/saved.0 && -e $TMPDIR/saved.1 ]] || fail "a reader that has ended: $(<"$work/err")"
@@ -258,7 +272,7 @@ wait $launcher || fail "the code of a job whose reader had stalled: $?"
 
 # Beyond a bound, only the logs get the lines. A signal is served, and a second one ends the waiting.
 rm -f "$work"/ready.*
-stalled bash -c "seq 400000; touch $work/ready.\$OMPI_COMM_WORLD_RANK; exec sleep 600"
+stalled bash -c "seq 400000; touch $work/ready.\$RANK; exec sleep 600"
 await both_ready
 kill -TERM $launcher
 await is_recorded
@@ -274,7 +288,7 @@ exec {hold}>&-
 # A job that was stopped continues.
 last="stop and continue"
 rm -f "$work"/ready.* "$work/go"
-"${run[@]}" -n 2 bash -c "touch $work/ready.\$OMPI_COMM_WORLD_RANK; until [[ -e $work/go ]]; do sleep 0.05; done; echo continued" >"$work/out" 2>"$work/err" &
+"${run[@]}" -n 2 bash -c "touch $work/ready.\$RANK; until [[ -e $work/go ]]; do sleep 0.05; done; echo continued" >"$work/out" 2>"$work/err" &
 launcher=$!
 await both_ready
 kill -TSTP $launcher
@@ -286,6 +300,30 @@ await has_ended
 wait $launcher
 [[ $? == 0 && $(grep -c continued "$work/out") == 2 ]] || fail "a job that was stopped: $(<"$work/err")"
 rm -f "$work"/ready.* "$work/go"
+
+# Without mpirun, the launcher itself starts the ranks, kills those that ignore SIGTERM after a failure, and keeps their records.
+if [[ $own ]]; then
+  expect 0 "${run[@]}" -n 2 sh -c 'echo $FARANDOLE_RANK/$FARANDOLE_SIZE $FARANDOLE_LOCAL_RANK/$FARANDOLE_LOCAL_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE
+    [ ! -e $FARANDOLE_MEETING ] && touch $FARANDOLE_MEETING.$RANK'
+  [[ $(sort "$work/out" | xargs) == "0/2 0/2 0/2 1/2 1/2 1/2" ]] || fail "variables of the ranks: $(<"$work/out")"
+  echo input | expect 0 "${run[@]}" -n 2 cat
+  [[ $(<"$work/out") == input ]] || fail "input of rank 0 only"
+  expect 3 "${run[@]}" -n 3 --run-dir "$work/ignored" bash -c "trap '' TERM; touch $work/ready.\$RANK; $rank 1 ] || while :; do sleep 0.1; done
+    until [[ -e $work/ready.0 && -e $work/ready.2 ]]; do sleep 0.1; done; exit 3"
+  [[ $(wc -l <"$work/err") == 1 && $(grep -l '"signal":9' "$work"/ignored/launch/rank-*.json | wc -l) == 2 ]] || fail "ranks that ignore SIGTERM"
+  rm -rf "$work"/ready.* "$work/ignored"
+  expect 137 "${run[@]}" -n 2 --run-dir "$work/unsupervised" sh -c "$rank 1 ] && kill -9 \$PPID; exec sleep 600"
+  [[ $(<"$work/err") == *"the supervisor of rank 1 was killed by signal 9 (Killed), and no record exists of the end of rank 1" ]] || fail "a killed supervisor: $(<"$work/err")"
+  "$bin/farandole" doctor "$work/unsupervised" >"$work/out"
+  says out 'Rank 1 on .* was killed together with its supervisor'
+  rm -rf "$work/unsupervised"
+  # With the launcher, the ranks end.
+  start_ranks "trap '' TERM"
+  mapfile -t supervisors < <(pgrep -P $launcher)
+  { kill -KILL $launcher; wait $launcher; } 2>/dev/null
+  for pid in "${supervisors[@]}"; do await bash -c "! kill -0 $pid 2>/dev/null"; done
+  expect 0 "${run[@]}" true  # removes the folder
+fi
 
 # A background process of a rank ends with the rank.
 expect 0 "${run[@]}" -n 2 sh -c "sleep 601 & echo started"

@@ -1,6 +1,7 @@
 farandole_script_test(launch.front launch/front.sh 2)
 farandole_script_test(launch.new launch/new.sh 2)
 farandole_script_test(launch.run launch/run.sh 30)
+farandole_script_test(launch.own launch/run.sh 30 own)
 farandole_script_test(launch.sessions launch/sessions.sh 5)
 farandole_script_test(launch.python launch/python.sh 5)
-set_tests_properties(launch.front launch.new launch.run launch.sessions launch.python PROPERTIES LABELS logic)
+set_tests_properties(launch.front launch.new launch.run launch.own launch.sessions launch.python PROPERTIES LABELS logic)

@@ -200,8 +200,8 @@ def failures():
     again = pickle.loads(pickle.dumps(error))
     check((str(again), again.rank, again.code) == (str(error), 1, 1), again)
 
-    error, _ = raised(RuntimeError, rank, environment={"PATH": "/nonexistent"})
-    check(not isinstance(error, RankError) and "mpirun is in PATH" in str(error), error)
+    error, _ = raised(RuntimeError, rank, environment={"PATH": "/nonexistent", "SLURM_JOB_ID": "1"})
+    check(not isinstance(error, RankError) and "srun is not in PATH" in str(error), error)
     error, _ = raised(RuntimeError, rank, run_dir=os.path.join(os.path.abspath(__file__), "run"))
     check("cannot be made" in str(error) and "FARANDOLE_RUNS" in str(error), error)
     error, _ = raised(ValueError, rank, ranks=0)

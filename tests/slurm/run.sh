@@ -84,6 +84,22 @@ batch 60 -N2 --ntasks-per-node=1 job.sbatch
 is 64
 says out 'already one of 2 ranks \(SLURM_STEP_NUM_TASKS\)'
 
+# Without PMIx and mpirun, the ranks meet in a file that all of them see.
+mkdir bare
+ln -s /usr/bin/* bare
+rm -f bare/{mpirun,mpiexec,orterun}*
+ln -sf "$(command -v srun)" bare/true-srun
+rm -f bare/srun
+printf '#!/bin/bash\n[[ $1 == --mpi=list ]] && exec echo none\n[[ " $* " == *" --mpi=none "* ]] || exit 9\nexec true-srun "$@"\n' >bare/srun
+chmod +x bare/srun
+script "PATH=$bin:$work/bare
+farandole run -- sh -c 'if [ \$SLURM_PROCID = 0 ]; then echo here >\$FARANDOLE_MEETING; fi
+  until [ -e \$FARANDOLE_MEETING ]; do sleep 0.1; done; echo \$RANK of \$WORLD_SIZE: \$(cat \$FARANDOLE_MEETING)'"
+batch 60 -N2 --ntasks-per-node=2 job.sbatch
+is 0
+for r in 0 1 2 3; do says out "^$r of 4: here\$"; done
+! compgen -G 'farandole-*' || fail "the launcher's folder was left behind"
+
 # Programs of PyTorch learn their ranks from the same variables as from torchrun.
 script "farandole run -- sh -c 'echo \$RANK of \$WORLD_SIZE, \$LOCAL_RANK of \$LOCAL_WORLD_SIZE, \$MASTER_ADDR:\$MASTER_PORT'"
 for starter in "" "--starter mpirun"; do

@@ -40,8 +40,8 @@ class Finder {
   void job() {
     if (run_.job) {
       const auto& job = *run_.job;
-      add(fmt::format("farandole run {} started {} ranks on {} with {} at {}{}", job.version, job.ranks,
-                      job.host, job.starter, time_of(job.start_ns),
+      add(fmt::format("farandole run {} started {} ranks on {}{} at {}{}", job.version, job.ranks, job.host,
+                      job.starter == own_starter ? "" : " with " + job.starter, time_of(job.start_ns),
                       job.end_ns == 0 ? "; it has not recorded its end"
                                       : fmt::format(" and ended at {} with exit code {}", time_of(job.end_ns),
                                                     job.exit_code)));

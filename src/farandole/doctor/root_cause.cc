@@ -185,8 +185,8 @@ bool launcher_was_killed(const RunEvidence& run) {
 
 // Returns the rank whose supervisor mpirun or srun has seen die of SIGKILL.
 std::optional<int> seen_killed(std::string_view starter_said) {
-  constexpr std::pair<std::string_view, std::string_view> words[] = {
-      {"noticed that process rank ", "exited on signal 9"}, {": task ", ": Killed"}};
+  constexpr std::pair<std::string_view, std::string_view> words[] = {{"process rank ", "exited on signal 9"},
+                                                                     {": task ", ": Killed"}};
   for (const auto& [before, after] : words)
     if (const auto at = starter_said.find(before); at != starter_said.npos) {
       auto line = starter_said.substr(at + before.size());

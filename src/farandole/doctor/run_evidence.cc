@@ -357,7 +357,7 @@ class Gatherer {
     if (process) leader.state = process->state;
   }
 
-  // mpirun on this machine is the launcher's child, and supervisors are children of mpirun.
+  // Supervisors are children of the launcher, or of its mpirun on this machine.
   void look_for_stopped_helpers() {
     if (!run_.launcher_alive) return;
     std::map<std::int64_t, std::string> stopped;  // By process id: ranks have mpirun in common.
@@ -373,9 +373,10 @@ class Gatherer {
         const auto process = read_process_state(line.back());
         line.push_back(process ? process->parent : 0);
       }
-      if (line.back() != run_.job->pid || line.size() < 4) continue;
-      look(line.end()[-2], run_.job->starter);
-      look(line.end()[-3], fmt::format("the supervisor of rank {}", one.rank));
+      const std::ptrdiff_t above = run_.job->starter == own_starter ? 1 : 2;
+      if (line.back() != run_.job->pid || std::ssize(line) < above + 2) continue;
+      if (above > 1) look(line.end()[-2], run_.job->starter);
+      look(line.end()[-above - 1], fmt::format("the supervisor of rank {}", one.rank));
     }
     for (const auto& [pid, who] : stopped) run_.stopped_helpers.push_back({who, pid});
   }

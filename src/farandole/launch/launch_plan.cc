@@ -31,7 +31,9 @@ class Planner {
                                   plan_.ranks));
     check_nodes();
     plan_common_environment();
-    plan_.starter == Starter::srun ? plan_srun() : plan_mpirun();
+    if (plan_.starter == Starter::own) plan_own();
+    if (plan_.starter == Starter::mpirun) plan_mpirun();
+    if (plan_.starter == Starter::srun) plan_srun();
     refuse_or_allow_oversubscription();
     return std::move(plan_);
   }
@@ -61,7 +63,9 @@ class Planner {
   // mpirun would call srun as well, and would fail in many words.
   void refuse_job_without_srun() const {
     const bool works = facts_.srun_found && facts_.srun_refusal.empty();
-    if (!in_slurm_job(environment_) || works || request_.local || request_.starter == Starter::mpirun) return;
+    if (!in_slurm_job(environment_) || works || request_.local || request_.starter == Starter::mpirun ||
+        request_.starter == Starter::own)
+      return;
     throw UserError(fmt::format(
         "SLURM_JOB_ID names Slurm job {}, but srun {}, as in a container; start all ranks on this machine with --local, "
         "or make Slurm's commands and configuration visible here",
@@ -82,12 +86,8 @@ class Planner {
   }
 
   Starter usual_starter() const {
-    if (!slurm_) return Starter::mpirun;
-    if (facts_.srun_has_pmix) return Starter::srun;
-    if (facts_.mpirun_found) return Starter::mpirun;
-    throw UserError(
-        "this Slurm offers no PMIx (srun --mpi=list), and mpirun is not in PATH; load the module of Open MPI, or set "
-        "SLURM_MPI_TYPE to what its MPI library needs");
+    if (!slurm_) return facts_.mpirun_found ? Starter::mpirun : Starter::own;
+    return facts_.srun_has_pmix || !facts_.mpirun_found ? Starter::srun : Starter::mpirun;
   }
 
   int machine_ranks() const {
@@ -155,10 +155,15 @@ class Planner {
       plan_.environment.emplace_back("FARANDOLE_TERMINAL_COLUMNS", std::to_string(*facts_.terminal_columns));
   }
 
+  void plan_own() {
+    if (slurm_ && slurm_nodes() > 1)
+      throw UserError(fmt::format(
+          "--starter own starts all ranks on this machine, and this Slurm job has {} nodes; leave it out, or add --local",
+          slurm_nodes()));
+  }
+
   void plan_mpirun() {
-    if (!facts_.mpirun_found)
-      throw UserError(
-          "neither srun (in a Slurm job) nor mpirun is in PATH; install Open MPI or load its module");
+    if (!facts_.mpirun_found) throw UserError("mpirun is not in PATH; install Open MPI or load its module");
     if (facts_.root &&
         (text("OMPI_ALLOW_RUN_AS_ROOT") != "1" || text("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM") != "1"))
       throw UserError(
@@ -188,7 +193,8 @@ class Planner {
     // end as soon as a rank fails.
     plan_.command = {"srun", "--ntasks=" + std::to_string(plan_.ranks), "--export=ALL",
                      "--kill-on-bad-exit=1", "--quit-on-interrupt"};
-    if (text("SLURM_MPI_TYPE").empty()) plan_.command.push_back("--mpi=pmix");
+    if (text("SLURM_MPI_TYPE").empty())
+      plan_.command.push_back(facts_.srun_has_pmix ? "--mpi=pmix" : "--mpi=none");
     // By default, ranks meet in a tree during MPI_Init if they exchange no data then, and Slurm 22.05
     // sometimes lets ranks go on before the last one has come. Then Open MPI crashes: in 7 of 100 starts on
     // four busy hosts, and in none with the ring (open-mpi/ompi issue 12495).

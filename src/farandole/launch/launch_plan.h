@@ -1,5 +1,5 @@
-// Decides how the ranks of a program are started: with srun or mpirun, how many, and with which options
-// and variables. Pure functions.
+// Decides how the ranks of a program are started: with srun, mpirun or neither, how many, and with which
+// options and variables. Pure functions.
 // Thread safety: any thread may call this at any time.
 #pragma once
 
@@ -19,16 +19,16 @@ inline constexpr int all_cores = -1;
 // Throws: UserError if it is neither.
 int parse_ranks(const std::string& text);
 
-enum class Starter { mpirun, srun };
+// own: the launcher itself starts the ranks, which are all on this machine.
+enum class Starter { own, mpirun, srun };
 
 // The request of the user.
 struct LaunchRequest {
-  std::optional<Starter>
-      starter;                 // No value: srun inside a Slurm job that offers PMIx, and otherwise mpirun.
-  bool oversubscribe = false;  // Allows more ranks than cores.
-  std::optional<int> ranks;    // May be all_cores; no value: Slurm's number of tasks, or else 1.
-  std::optional<int> nodes;    // The user's belief about the Slurm job, which is checked.
-  bool local = false;          // Starts the ranks on this machine, also inside a Slurm job.
+  std::optional<Starter> starter;  // No value: as usual_starter() of launch_plan.cc says.
+  bool oversubscribe = false;      // Allows more ranks than cores.
+  std::optional<int> ranks;        // May be all_cores; no value: Slurm's number of tasks, or else 1.
+  std::optional<int> nodes;        // The user's belief about the Slurm job, which is checked.
+  bool local = false;              // Starts the ranks on this machine, also inside a Slurm job.
   bool prefix = false;
   std::filesystem::path log_folder;  // empty: no logs
   std::filesystem::path run_dir;     // For a program that does not name its own; empty: none.
@@ -61,10 +61,10 @@ struct LaunchFacts {
 };
 
 struct LaunchPlan {
-  Starter starter = Starter::mpirun;
+  Starter starter = Starter::own;
   int ranks = 1;
   int threads = 0;  // OMP_NUM_THREADS of each rank; 0: the user has set it.
-  // srun or mpirun with options; the program to start on each rank follows.
+  // srun or mpirun with options; the program to start on each rank follows. Empty with Starter::own.
   std::vector<std::string> command;
   EnvironmentChanges environment;  // Changes to the environment of the ranks.
 };
@@ -72,8 +72,8 @@ struct LaunchPlan {
 // The number of ranks is `request.ranks`. all_cores means the cores of this machine outside Slurm; inside
 // Slurm it means SLURM_NTASKS or else all CPUs of the allocation. Without a number, it is SLURM_NTASKS, or
 // else SLURM_NTASKS_PER_NODE on each node, or else one rank per node.
-// Throws: UserError if neither srun nor mpirun is found, a Slurm job has no srun and the ranks are not local,
-// mpirun would refuse to run as root, the number is out of range, the job has another number of nodes, or
+// Throws: UserError if the starter is not found, a Slurm job has no srun and the ranks are not local, mpirun
+// would refuse to run as root, the number is out of range, the job has another number of nodes, or
 // this process is already one of several ranks.
 LaunchPlan plan_launch(const LaunchRequest& request, const LaunchFacts& facts,
                        const Environment& environment);

@@ -4,6 +4,7 @@
 #include <array>
 #include <csignal>
 #include <cstdlib>
+#include <deque>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <fstream>
@@ -39,28 +40,22 @@ fs::path own_program() {
   return fs::read_symlink("/proc/self/exe");
 }
 
-// The ranks of a Slurm job may run on other hosts; the only folder that they surely share is the log folder.
-fs::path parent_of_temporary(const fs::path& log_folder) {
-  if (in_slurm_job(&std::getenv) && !log_folder.empty()) return log_folder;
-  return fs::temp_directory_path();
-}
-
 class Launcher {
  public:
   Launcher(const LaunchRequest& request, LaunchPlan plan, const fs::path& log_folder, LaunchedRun run)
       : plan_(std::move(plan)),
+        own_(plan_.starter == Starter::own),
         trace_mpi_(request.trace_mpi),
         trace_torch_(request.trace_torch),
         log_folder_(log_folder),
         folder_of_caller_(request.folder_of_caller),
         run_(std::move(run)),
         launch_folder_(run_),
-        job_(record_start(plan_.ranks, plan_.command.front(), request.program)),
-        folder_(parent_of_temporary(log_folder)),
+        job_(record_start(plan_.ranks, own_ ? own_starter : plan_.command.front(), request.program)),
+        folder_(parent_of_temporary()),
         signals_(signal_descriptor(
             {SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT})) {
     ::signal(SIGPIPE, SIG_IGN);
-    const bool local = plan_.starter == Starter::mpirun;
     if (!log_folder_.empty()) go_on();
     auto err = make_pipe();
     starter_err_ = std::move(err.read_end);
@@ -70,7 +65,7 @@ class Launcher {
     const auto supervisor = supervisor_options(request).to_arguments();
     command.insert(command.end(), supervisor.begin(), supervisor.end());
     auto environment = plan_.environment;
-    if (local) {
+    if (plan_.starter == Starter::mpirun) {
       const auto session = session_environment(folder_.path(), &std::getenv);
       environment.insert(environment.end(), session.begin(), session.end());
     }
@@ -79,11 +74,21 @@ class Launcher {
     if (::isatty(STDIN_FILENO) != 0) input = make_pipe();
     to_starter_ = std::move(input.write_end);
     ::fcntl(to_starter_.get(), F_SETFL, O_NONBLOCK);
+    const OwnedDescriptor nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
     // srun and mpirun would end the ranks after Ctrl-C. This process tells the ranks instead, so that
     // they can save.
     try {
-      starter_.emplace(command, ChildStreams{input.read_end.get(), -1, err.write_end.get()}, SIGTERM,
-                       environment, std::vector<int>(), ChildGroup::own);
+      const int started = own_ ? plan_.ranks : 1, size = plan_.ranks;
+      for (int rank = 0; rank < started; ++rank) {
+        auto changes = environment;
+        for (const auto& [name, value] : {std::pair("RANK", rank), std::pair("SIZE", size),
+                                          std::pair("LOCAL_RANK", rank), std::pair("LOCAL_SIZE", size)})
+          changes.emplace_back(fmt::format("FARANDOLE_{}", name),
+                               own_ ? std::optional(std::to_string(value)) : std::nullopt);
+        const int in = rank == 0 ? input.read_end.get() : nothing.get();
+        starters_.emplace_back(command, ChildStreams{in, -1, err.write_end.get()}, SIGTERM, changes,
+                               std::vector<int>(), own_ ? ChildGroup::of_supervisor : ChildGroup::own);
+      }
     } catch (const Error& error) {
       job_.exit_code = static_cast<int>(error.exit_code());
       job_.message = error.what();
@@ -94,8 +99,9 @@ class Launcher {
   }
 
   JobEnd run() {
-    while (!starter_->has_ended()) {
-      serve(false, look_ms);
+    while (!have_ended()) {
+      serve(false, kill_ns_ == 0 ? look_ms : look_ms / 10);
+      end_others();
       end_hung_starter();
     }
     while (take_starter_err()) {
@@ -113,6 +119,7 @@ class Launcher {
     options.world_size = plan_.ranks;
     options.folder = folder_.path();
     options.mpirun = plan_.starter == Starter::mpirun;
+    options.own = own_;
     options.prefix = request.prefix;
     options.log_folder = log_folder_;
     options.run = run_;
@@ -125,6 +132,16 @@ class Launcher {
     options.horovod = request.horovod;
     options.program = request.program;
     return options;
+  }
+
+  // The ranks of a Slurm job may run on other hosts. They surely share the folder for the logs, and without
+  // it probably the working directory.
+  fs::path parent_of_temporary() const {
+    if (in_slurm_job(&std::getenv) && !log_folder_.empty()) return log_folder_;
+    std::error_code gone;
+    const auto here = fs::current_path(gone);
+    if (!own_ && several_nodes() && !here.empty() && ::access(here.c_str(), W_OK) == 0) return here;
+    return fs::temp_directory_path();
   }
 
   // The run directory changes when the ranks begin to run. Looks about once a second, also if the
@@ -174,11 +191,11 @@ class Launcher {
 
   // A program of its own would get SIGPIPE. The ranks get SIGTERM, so that they can save.
   void end_without_reader() {
-    if (signal_ != 0 || starter_->has_ended()) return;
+    if (signal_ != 0 || have_ended()) return;
     signal_ = SIGPIPE;
     job_.signals.push_back({SIGPIPE, real_time_ns()});
     err_.push("farandole run: the reader of the output has ended, so the ranks are asked to end\n");
-    if (!signal_ranks(SIGTERM)) starter_->signal(SIGTERM);
+    if (!signal_ranks(SIGTERM)) signal_starters(SIGTERM);
   }
 
   void write_some() {
@@ -248,11 +265,55 @@ class Launcher {
     return records;
   }
 
+  bool have_ended() {
+    bool all = true;
+    for (int rank = 0; auto& starter : starters_) {
+      if (!starter.has_ended()) {
+        all = false;
+      } else if (const auto end = starter.end(); !has_failed(end_) && has_failed(end)) {
+        end_ = end;
+        if (own_) name_of_end_ = fmt::format("the supervisor of rank {}", rank);
+        if (own_ && end.signal != 0 && !kills_)  // As mpirun says it.
+          job_.starter_said += fmt::format("process rank {} exited on signal {}\n", rank, end.signal);
+      }
+      ++rank;
+    }
+    return all;
+  }
+
+  static bool has_failed(const ChildEnd& end) { return end.exit_code != 0 || end.signal != 0; }
+
+  // What mpirun and srun do if a rank fails: the others are asked to end, and soon killed. Ranks that have
+  // been asked before may be saving.
+  void end_others() {
+    if (!own_) return;
+    if (has_failed(end_) && kill_ns_ == 0) {
+      if (signal_ == 0) signal_ranks(SIGTERM);
+      kill_ns_ = now_ns() + (signal_ == 0 ? 1 : 30) * ns_per_second;
+    }
+    if (kill_ns_ != 0 && now_ns() >= kill_ns_) kill_ranks();
+  }
+
+  // First only the programs, so that the supervisors can record their ends.
+  void kill_ranks() {
+    for (const auto& supervisor : starters_)
+      if (!kills_)
+        supervisor.signal(kill_signal);
+      else
+        supervisor.signal_group(SIGKILL);
+    kills_ = true;
+    kill_ns_ = now_ns() + 10 * ns_per_second;
+  }
+
+  void signal_starters(int number) const {
+    for (const auto& starter : starters_) starter.signal(number);
+  }
+
   // After a failure, mpirun sleeps twice for a second, also if no rank is left that it could wait for. Here
   // all ranks have written their records, and the folder of this launcher has all files of mpirun.
   void end_starter() {
     if (plan_.starter != Starter::mpirun || !failed_ || ended_ < plan_.ranks) return;
-    starter_->signal(SIGKILL);
+    signal_starters(SIGKILL);
     ended_starter_ = true;
   }
 
@@ -267,7 +328,7 @@ class Launcher {
     if (!is_aborting() || static_cast<int>(rank_records().size()) < plan_.ranks) return;
     if (all_ended_ns_ == 0) all_ended_ns_ = now;
     if (now - all_ended_ns_ < longest_end_ns) return;
-    starter_->signal(SIGKILL);
+    signal_starters(SIGKILL);
     ended_starter_ = true;
   }
 
@@ -303,7 +364,7 @@ class Launcher {
   void take_signal(int number) {
     if (number == SIGCHLD) return;
     if (number == SIGTSTP) {
-      starter_->signal(SIGTSTP);
+      signal_starters(SIGTSTP);
       ::raise(SIGSTOP);
       return;
     }
@@ -314,16 +375,17 @@ class Launcher {
       job_.signals.push_back({number, real_time_ns()});
     if (ends && ++endings_ == 1) signal_ = number;
     if (ends) go_on();
-    told_to_save_ |= number == SIGUSR1 && starter_->has_ended();
-    if (starter_->has_ended()) return;
+    told_to_save_ |= number == SIGUSR1 && have_ended();
+    if (have_ended()) return;
     // Nobody waits for the ranks of a program that started this launcher for itself and is gone.
     const bool by_force = ends && (endings_ >= forced || is_abandoned());
     // mpirun passes this signal to the ranks of other hosts, but kills them after SIGTERM.
     const bool elsewhere = plan_.starter == Starter::mpirun && several_nodes();
     if (ends && endings_ == forced - 1)
       err_.push("farandole run: two signals have asked the ranks to end; a third one kills them\n");
+    if (own_ && by_force) return kill_ranks();
     if (!ends || by_force || !signal_ranks(number))
-      starter_->signal(!ends ? number : elsewhere && !by_force ? SIGUSR1 : SIGTERM);
+      signal_starters(!ends ? number : elsewhere && !by_force ? SIGUSR1 : SIGTERM);
   }
 
   bool is_abandoned() const { return !folder_of_caller_.empty() && ::getppid() != parent_; }
@@ -332,6 +394,10 @@ class Launcher {
   // directly, they have time for a checkpoint.
   bool signal_ranks(int number) {
     if (plan_.starter == Starter::srun) return signal_step(number);
+    if (own_) {
+      signal_starters(number);
+      return true;
+    }
     // Supervisors may just have announced themselves.
     while (accepts_output() && take_starter_err()) {
     }
@@ -361,7 +427,7 @@ class Launcher {
   void keep_records(std::vector<RankRecord> records, const Outcome& outcome) {
     job_.exit_code = outcome.exit_code;
     job_.message = outcome.message;
-    if (!ended_starter_) job_.starter_signal = starter_->end().signal;
+    if (!ended_starter_ && !own_) job_.starter_signal = end_.signal;
     // Slurm forgets it some minutes after the end of the job, and not every reader can ask Slurm.
     if (outcome.exit_code != 0) ask_for_state(job_);
     job_.free_bytes = launch_folder_.free_bytes();
@@ -393,8 +459,8 @@ class Launcher {
     auto records = rank_records();
     if (const auto abort = read_abort(folder_.path() / "aborting")) add_abort(records, *abort, job_.launch);
     learn_run(records);
-    const auto outcome = outcome_of(records, plan_.ranks, starter_->end(), plan_.command.front(),
-                                    job_.starter_said, signal_, log_folder_);
+    const auto outcome =
+        outcome_of(records, plan_.ranks, end_, name_of_end_, job_.starter_said, signal_, log_folder_);
     // A rank that calls MPI_Abort has said why.
     if (outcome.show_held_back && !is_aborting()) err_.push(held_back_);
     if (!outcome.message.empty()) err_.push("farandole run: " + outcome.message + "\n");
@@ -433,6 +499,7 @@ class Launcher {
   }
 
   LaunchPlan plan_;
+  const bool own_;  // This process itself starts the supervisors.
   bool trace_mpi_, trace_torch_;
   fs::path log_folder_;
   fs::path folder_of_caller_;
@@ -467,8 +534,13 @@ class Launcher {
   const std::int64_t started_ns_ = now_ns();
   std::int64_t looked_ns_ = started_ns_, looked_for_end_ns_ = started_ns_;
   std::int64_t all_ended_ns_ = 0;  // When the last rank had ended after MPI_Abort; 0: not seen.
+  std::int64_t kill_ns_ = 0;       // When the ranks are killed, of which one has failed; 0: none has.
+  bool kills_ = false;             // The programs have been killed.
+  ChildEnd end_;                   // Of the first of starters_ that has failed.
+  std::string name_of_end_ = job_.starter;
   std::optional<ChildProcess> scancel_;
-  std::optional<ChildProcess> starter_;  // Last member: it must end before the objects to which it reports.
+  // srun, mpirun or, by rank, the supervisors. Last member: they must end before what they report to.
+  std::deque<ChildProcess> starters_;
 };
 
 }  // namespace

@@ -25,9 +25,9 @@ std::string how_it_ended(const RankRecord& record);
 // Returns the rank that, according to mpirun, has left the job without MPI_Finalize.
 std::optional<int> left_without_finalize(std::string_view starter_said);
 
-// `starter` is how `starter_name` (mpirun or srun) ended, and `starter_said` its words. `signal` is the first
-// signal that told this launcher to stop, or 0. There is no message for ranks that refused to start (64, 65)
-// or stopped to be requeued (75), because they have printed the reason.
+// `starter` is how `starter_name` (mpirun, srun or a supervisor) ended, and `starter_said` its words.
+// `signal` is the first signal that told this launcher to stop, or 0. There is no message for ranks that
+// refused to start (64, 65) or stopped to be requeued (75), because they have printed the reason.
 Outcome outcome_of(const std::vector<RankRecord>& records, int ranks, const ChildEnd& starter,
                    const std::string& starter_name, std::string_view starter_said, int signal,
                    const std::filesystem::path& log_folder);

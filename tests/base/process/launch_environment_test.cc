@@ -27,12 +27,15 @@ TEST(LaunchEnvironment, TheNearestLauncherCounts) {
       {"SLURM_JOB_ID", "7"}, {"SLURM_STEP_ID", "0"}, {"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_NTASKS", "8"}};
   Variables mpirun = step, alone = step;
   mpirun["OMPI_COMM_WORLD_SIZE"] = "3";
+  Variables own = mpirun;
+  own["FARANDOLE_SIZE"] = "4";
   alone["SLURM_STEP_NUM_TASKS"] = "1";  // a step of one task is meant to be alone
   // Outside of a step, its variables are left from elsewhere.
   const Variables batch = {{"SLURM_JOB_ID", "7"}, {"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_NTASKS", "8"}};
   const std::pair<Variables, const char*> cases[] = {
       {{}, ""},
       {mpirun, "3 OMPI_COMM_WORLD_SIZE"},
+      {own, "4 FARANDOLE_SIZE"},
       {{{"PMI_SIZE", "5"}}, "5 PMI_SIZE"},
       {{{"MV2_COMM_WORLD_SIZE", "6"}, {"PMI_SIZE", "5"}}, "5 PMI_SIZE"},
       {step, "2 SLURM_STEP_NUM_TASKS"},
@@ -53,6 +56,7 @@ TEST(LaunchEnvironment, RanksCountFromZeroAndSlurmsOnlyInAStep) {
   EXPECT_EQ(rank_in({}), "");
   EXPECT_EQ(rank_in({{"OMPI_COMM_WORLD_RANK", "0"}, {"PMIX_RANK", "4"}}), "0 OMPI_COMM_WORLD_RANK");
   EXPECT_EQ(rank_in({{"PMIX_RANK", "4"}}), "4 PMIX_RANK");
+  EXPECT_EQ(rank_in({{"FARANDOLE_RANK", "1"}, {"OMPI_COMM_WORLD_RANK", "0"}}), "1 FARANDOLE_RANK");
   EXPECT_EQ(rank_in({{"SLURM_JOB_ID", "7"}, {"SLURM_PROCID", "0"}}), "")
       << "sbatch sets it in the batch script";
   EXPECT_EQ(rank_in({{"SLURM_JOB_ID", "7"}, {"SLURM_STEP_ID", "1"}, {"SLURM_PROCID", "3"}}),
@@ -68,7 +72,9 @@ TEST(LaunchEnvironment, AWorldOfOneSaysWhatDiffersAndWhatToDo) {
                           HasSubstr("MPI library of this program does not use it")));
   const auto other = world_of_one_message({3, "PMI_SIZE"}, environment_of({}));
   EXPECT_THAT(other, AllOf(HasSubstr("PMI_SIZE says 3"), HasSubstr("the mpirun of another MPI")));
-  for (const auto& text : {batch, step, other}) EXPECT_EQ(text.find('\n'), std::string::npos);
+  const auto own = world_of_one_message({2, "FARANDOLE_SIZE"}, environment_of({}));
+  EXPECT_THAT(own, HasSubstr("without MPI; add --starter mpirun"));
+  for (const auto& text : {batch, step, other, own}) EXPECT_EQ(text.find('\n'), std::string::npos);
 }
 
 TEST(LaunchEnvironment, AJobOfSeveralProgramsIsRefusedWithTheRemedy) {

@@ -47,6 +47,14 @@ TEST(TorchEnvironment, ComesFromMpirun) {
   EXPECT_EQ(seen_by(3, 4, job).at("LOCAL_WORLD_SIZE"), "2");
 }
 
+TEST(TorchEnvironment, ComesFromTheLauncherItself) {
+  auto own = step;
+  own.merge(Variables{{"FARANDOLE_LOCAL_RANK", "3"}, {"FARANDOLE_LOCAL_SIZE", "5"}});
+  EXPECT_EQ(seen_by(3, 5, own).at("LOCAL_RANK"), "3");
+  EXPECT_EQ(seen_by(3, 5, own).at("LOCAL_WORLD_SIZE"), "5");
+  EXPECT_EQ(seen_by(3, 5, own).at("MASTER_ADDR"), "127.0.0.1");
+}
+
 TEST(TorchEnvironment, KeepsTheAddressOfTheUser) {
   auto own = step;
   own["MASTER_ADDR"] = "10.0.0.1";

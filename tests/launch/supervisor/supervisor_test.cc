@@ -308,6 +308,7 @@ TEST(SupervisorOptions, ComeBackFromArguments) {
   SupervisorOptions options{.world_size = 128,
                             .folder = "/tmp/a folder=b",
                             .mpirun = true,
+                            .own = true,
                             .prefix = true,
                             .log_folder = "/tmp/lo\ngs\xff"};
   options.run = {"/work/--", true};
@@ -327,6 +328,7 @@ TEST(SupervisorOptions, ComeBackFromArguments) {
     EXPECT_EQ(back->world_size, given.world_size);
     EXPECT_EQ(back->folder, given.folder);
     EXPECT_EQ(back->mpirun, given.mpirun);
+    EXPECT_EQ(back->own, given.own);
     EXPECT_EQ(back->prefix, given.prefix);
     EXPECT_EQ(back->log_folder, given.log_folder);
     EXPECT_EQ(back->run.folder, given.run.folder);

@@ -44,7 +44,8 @@ bool in_slurm_step(const Environment& environment) {
 }
 
 std::optional<LaunchValue> expected_world_size(const Environment& environment) {
-  if (auto size = first_of(environment, {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE"}, 1))
+  if (auto size = first_of(environment,
+                           {"FARANDOLE_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE"}, 1))
     return size;
   if (in_slurm_step(environment)) return first_of(environment, {"SLURM_STEP_NUM_TASKS"}, 1);
   if (in_slurm_job(environment)) return first_of(environment, {"SLURM_NTASKS", "SLURM_NPROCS"}, 1);
@@ -52,8 +53,9 @@ std::optional<LaunchValue> expected_world_size(const Environment& environment) {
 }
 
 std::optional<LaunchValue> launched_rank(const Environment& environment) {
-  if (auto rank =
-          first_of(environment, {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK"}, 0))
+  if (auto rank = first_of(
+          environment,
+          {"FARANDOLE_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK"}, 0))
     return rank;
   if (in_slurm_step(environment)) return first_of(environment, {"SLURM_PROCID"}, 0);
   return std::nullopt;
@@ -97,6 +99,8 @@ std::string world_of_one_message(const LaunchValue& expected, const Environment&
       fmt::format("this process sees a world of 1 rank, but {} says {}: ", expected.variable, expected.value);
   const auto instead = fmt::format("`farandole run -n {} -- PROGRAM`", expected.value);
   const std::string_view variable = expected.variable;
+  if (variable == "FARANDOLE_SIZE")
+    return seen + "farandole run has started it without MPI; add --starter mpirun";
   if (variable == "SLURM_NTASKS" || variable == "SLURM_NPROCS")
     return seen +
            "the program was started in the batch script itself; start it with `srun --mpi=pmix PROGRAM` or " +

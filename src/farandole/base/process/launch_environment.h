@@ -1,4 +1,5 @@
-// What the launcher of this process (Slurm, Open MPI, another MPI) reports about rank and world size.
+// What the launcher of this process (farandole run, Slurm, Open MPI, another MPI) says about rank
+// and world size.
 // Thread safety: any thread may call this at any time.
 #pragma once
 
@@ -15,6 +16,9 @@ inline constexpr const char* restarts_variable = "FARANDOLE_RESTARTS";
 // Set for a program under a supervisor of `farandole run`, which records its end and ends the job.
 // The value is a file for announce_abort().
 inline constexpr const char* supervised_variable = "FARANDOLE_SUPERVISED";
+// A file in a folder that all ranks of this start see, in which rank 0 may publish where the others reach it.
+// `farandole run` sets the variable; the file does not exist before.
+inline constexpr const char* meeting_variable = "FARANDOLE_MEETING";
 // The signals at which Open MPI writes a stack of 10 to 50 lines; empty: none.
 inline constexpr const char* stack_signals_variable = "OMPI_MCA_opal_signal";
 
@@ -28,8 +32,8 @@ struct LaunchValue {
 };
 
 // The number of ranks that the launcher meant to start, if an environment variable holds it. The variables of
-// mpirun have priority over those of a Slurm step, and those of a step over those of the allocation. A
-// variable that does not hold a positive number counts as not set.
+// `farandole run` have priority over those of mpirun, these over those of a Slurm step, and those of a step
+// over those of the allocation. A variable that does not hold a positive number counts as not set.
 std::optional<LaunchValue> expected_world_size(const Environment& environment);
 
 // The rank of this process. SLURM_PROCID counts only in a Slurm step, because Slurm also sets it to

@@ -22,7 +22,7 @@ namespace {
 
 // Runs between fork and exec. It reports an error to the parent as an errno through `failure`.
 [[noreturn]] void become(char* const* arguments, const ChildStreams& streams, int signal_at_parent_end,
-                         pid_t parent, int failure) {
+                         pid_t parent, int failure, ChildGroup group) {
   const int wanted[] = {streams.in, streams.out, streams.err};
   for (int target = 0; target < 3; ++target)
     if (wanted[target] >= 0) ::dup2(wanted[target], target);
@@ -30,7 +30,7 @@ namespace {
   for (const int number : {SIGPIPE, SIGXFSZ}) ::signal(number, SIG_DFL);
   sigset_t none;
   sigemptyset(&none);
-  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  if (group != ChildGroup::of_supervisor) ::sigprocmask(SIG_SETMASK, &none, nullptr);
   ::prctl(PR_SET_PDEATHSIG, signal_at_parent_end);
   if (::getppid() != parent) ::_exit(128 + SIGKILL);  // The parent ended before the call of prctl.
   ::execvp(arguments[0], arguments);
@@ -56,9 +56,9 @@ ChildProcess::ChildProcess(const std::vector<std::string>& arguments, const Chil
       if (value) ::setenv(name.c_str(), value->c_str(), 1);
       if (!value) ::unsetenv(name.c_str());
     }
-    if (group == ChildGroup::own) ::setpgid(0, 0);
+    if (group != ChildGroup::of_parent) ::setpgid(0, 0);
     for (const int number : ignored) ::signal(number, SIG_IGN);
-    become(pointers.data(), streams, signal_at_parent_end, parent, failure.write_end.get());
+    become(pointers.data(), streams, signal_at_parent_end, parent, failure.write_end.get(), group);
   }
   failure.write_end.reset();
   int error = 0;
@@ -79,6 +79,10 @@ ChildProcess::~ChildProcess() {
 
 void ChildProcess::signal(int number) const {
   if (!ended_) ::kill(pid_, number);
+}
+
+void ChildProcess::signal_group(int number) const {
+  if (!ended_) ::kill(-pid_, number);
 }
 
 bool ChildProcess::has_ended() {

@@ -29,12 +29,13 @@ struct ChildEnd {
   std::int64_t peak_memory_bytes = 0;
 };
 
-// A process group of its own gets no signals from the terminal (Ctrl-C, Ctrl-Z).
-enum class ChildGroup { of_parent, own };
+// A process group of its own gets no signals from the terminal (Ctrl-C, Ctrl-Z). Signals that this process
+// blocks stay blocked for a supervisor, so that none is lost before it can take them.
+enum class ChildGroup { of_parent, own, of_supervisor };
 
 // When the thread that started the child ends for any reason, the child gets `signal_at_parent_end`. The
-// child starts with default signal handlers and an empty signal mask. The destructor kills a running child
-// and waits for it.
+// child starts with default signal handlers and, unless it is a supervisor, an empty signal mask. The
+// destructor kills a running child and waits for it.
 class ChildProcess {
  public:
   // `environment`: changes to the environment of this process. `ignored`: signals that the child ignores
@@ -49,6 +50,7 @@ class ChildProcess {
 
   pid_t pid() const { return pid_; }
   void signal(int number) const;
+  void signal_group(int number) const;  // Of a child with a process group of its own.
   // Returns whether the child has ended. Afterwards end() says how.
   bool has_ended();
   ChildEnd end() const { return end_; }

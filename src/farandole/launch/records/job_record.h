@@ -11,6 +11,9 @@
 
 namespace farandole {
 
+// JobRecord::starter if farandole run itself has started the supervisors.
+inline constexpr const char* own_starter = "farandole run";
+
 struct JobRecord {
   struct Signal {
     int number = 0;
@@ -19,7 +22,7 @@ struct JobRecord {
 
   std::string launch;  // Name of this start in the run directory; the ranks' records contain it too.
   int ranks = 0;
-  std::string starter;  // mpirun or srun
+  std::string starter;  // mpirun, srun or own_starter
   std::string host;     // Host of the launcher.
   std::int64_t pid = 0;
   std::string version;               // Version of the launcher.
@@ -39,7 +42,7 @@ struct JobRecord {
   std::optional<std::int64_t> free_bytes;        // Free space of the run directory's file system at the end.
 };
 
-// The record of a job that this process starts now. `starter` is mpirun or srun.
+// The record of a job that this process starts now.
 JobRecord record_start(int ranks, const std::string& starter, const std::vector<std::string>& program);
 // Sets JobRecord::job_state if it is a Slurm job.
 void ask_for_state(JobRecord& job);

@@ -28,7 +28,8 @@ int number_of(const Environment& environment, std::initializer_list<const char*>
 int ranks_of_node(const Environment& environment) {
   const auto all = cpus_by_node(text_of(environment, {"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"}));
   const auto node = static_cast<std::size_t>(number_of(environment, {"SLURM_NODEID"}, 0));
-  return number_of(environment, {"OMPI_COMM_WORLD_LOCAL_SIZE"}, node < all.size() ? all[node] : 1);
+  return number_of(environment, {"FARANDOLE_LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"},
+                   node < all.size() ? all[node] : 1);
 }
 
 }  // namespace
@@ -48,7 +49,8 @@ std::string first_host(std::string_view hosts) {
 }
 
 EnvironmentChanges torch_environment(int rank, int world_size, const Environment& environment) {
-  int local_rank = number_of(environment, {"OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"}, 0);
+  int local_rank =
+      number_of(environment, {"FARANDOLE_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"}, 0);
   int local_size = ranks_of_node(environment);
   // With mpirun, a node's step of Slurm has only that node.
   const bool mpirun = !text_of(environment, {"OMPI_COMM_WORLD_LOCAL_RANK"}).empty();

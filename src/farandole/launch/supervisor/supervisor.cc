@@ -62,6 +62,7 @@ const std::map<std::string, Option>& all_options() {
         [](auto& options, const auto& text) { options.world_size = parse_number<int>(text).value_or(1); }}},
       {"folder", option(&SupervisorOptions::folder)},
       {"mpirun", option(&SupervisorOptions::mpirun)},
+      {"own", option(&SupervisorOptions::own)},
       {"prefix", option(&SupervisorOptions::prefix)},
       {"log-folder", option(&SupervisorOptions::log_folder)},
       {"run",
@@ -131,7 +132,7 @@ class Supervisor {
   void pass_on(int number);
   void wait_for_orphans();
   void kill_orphans();
-  void parent_ended();
+  void kill_program();
   void read_rest();
   void drain();
   void note_memory();
@@ -150,6 +151,7 @@ class Supervisor {
   MemoryWatch memory_;
   RankRecord record_;
   std::optional<AnnouncedAbort> abort_;  // Of this rank, before it was asked to stop.
+  bool killed_ = false;                  // The program gets no more time to end.
   bool abandoned_ = false;  // The parent has ended; possibly no process reads the output any more.
 };
 
@@ -183,8 +185,8 @@ std::string describe_end(const RankRecord& record) {
 
 Supervisor::Supervisor(const SupervisorOptions& options)
     : options_(options),
-      signals_(
-          signal_descriptor({SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT})),
+      signals_(signal_descriptor(
+          {SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT, kill_signal})),
       parent_(watch_parent()),
       run_(options.run, options.rank) {
   ::signal(SIGPIPE, SIG_IGN);
@@ -224,6 +226,7 @@ void Supervisor::start() {
   record_.start_ns = real_time_ns();
   auto changes = torch_environment(options_.rank, options_.world_size, &std::getenv);
   changes.emplace_back(supervised_variable, options_.folder / "aborting");
+  changes.emplace_back(meeting_variable, options_.folder / "meeting");
   if (options_.threads > 0)  // The rank may be bound to fewer cores than the launcher knew.
     changes.emplace_back("OMP_NUM_THREADS", std::to_string(std::min(options_.threads, allowed_cores())));
   if (options_.trace_mpi) {
@@ -250,13 +253,17 @@ void Supervisor::take_signals() {
   while (::read(signals_.get(), &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
     const int number = static_cast<int>(info.ssi_signo);
     if (number == SIGCHLD || static_cast<pid_t>(info.ssi_pid) == ::getpid()) continue;
+    if (number == kill_signal) {
+      kill_program();
+      continue;
+    }
     if (number == SIGTERM || number == SIGINT || number == SIGHUP || number == SIGQUIT) record_.told = true;
     if (record_.asked_signal == 0 && (record_.told || number == SIGUSR1)) {
       record_.asked_signal = number;
       record_.asked_ns = real_time_ns();
     }
-    const bool to_the_group =
-        static_cast<int>(info.ssi_code) == SI_KERNEL || static_cast<pid_t>(info.ssi_pid) == ::getppid();
+    const bool to_the_group = static_cast<int>(info.ssi_code) == SI_KERNEL ||
+                              (!options_.own && static_cast<pid_t>(info.ssi_pid) == ::getppid());
     if (!to_the_group) pass_on(number);
     if (number == SIGTSTP) ::raise(SIGSTOP);
   }
@@ -288,7 +295,7 @@ void Supervisor::wait_for_orphans() {
     return process && process->state != 'Z' && is_command(pid) && !ignores_signal(pid, SIGTERM);
   };
   auto deadline = Clock::now() + patience;
-  while (record_.told && !abandoned_) {
+  while (record_.told && !killed_) {
     const auto children = living_children();
     if (std::none_of(children.begin(), children.end(), is_command)) return;
     const auto all = descendants_of(::getpid());
@@ -312,10 +319,9 @@ void Supervisor::kill_orphans() {
   }
 }
 
-void Supervisor::parent_ended() {
-  record_.told = abandoned_ = true;
+void Supervisor::kill_program() {
+  record_.told = killed_ = true;
   if (child_) child_->signal(SIGKILL);
-  parent_.reset();
 }
 
 // Announces the step, so that the launcher can signal its ranks. srun itself would kill them.
@@ -340,7 +346,11 @@ void Supervisor::serve(std::optional<Clock::time_point> deadline) {
       deadline ? std::chrono::ceil<std::chrono::milliseconds>(*deadline - Clock::now()).count() : -1;
   ::poll(waiting.data(), waiting.size(), deadline ? static_cast<int>(std::max<std::int64_t>(left, 0)) : -1);
   if (waiting[0].revents != 0) take_signals();
-  if (waiting[1].revents != 0) parent_ended();
+  if (waiting[1].revents != 0) {
+    abandoned_ = true;
+    parent_.reset();
+    kill_program();
+  }
   if (waiting[2].revents != 0) out_->read_some();
   if (waiting[3].revents != 0) err_->read_some();
   if (waiting[4].revents != 0) to_launcher_.write_some();

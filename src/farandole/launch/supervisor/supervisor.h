@@ -1,10 +1,11 @@
-// The supervisor is a process between srun or mpirun and the program of one rank. It passes output on in
-// whole lines, writes the log, passes signals on, and reports how the program ended. It changes the
-// signal mask of the process. To the launcher it writes marked lines (launch/output/marked_lines.h) on
+// The supervisor is a process between the launcher, srun or mpirun and the program of one rank. It passes
+// output on in whole lines, writes the log, passes signals on, and reports how the program ended. It changes
+// the signal mask of the process. To the launcher it writes marked lines (launch/output/marked_lines.h) on
 // its standard error.
 // Thread safety: none; use from one thread at a time.
 #pragma once
 
+#include <csignal>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -29,7 +30,8 @@ struct SupervisorOptions {
   int world_size = 1;
   // Folder for the rank's record; if it does not exist, the record goes to the launcher in a marked line.
   std::filesystem::path folder;
-  bool mpirun = false;               // mpirun has started the supervisor, and not srun.
+  bool mpirun = false;               // mpirun has started the supervisor.
+  bool own = false;                  // The launcher has started it, without mpirun and srun.
   bool prefix = false;               // Print "[3 12:34:56.789] " in front of each line.
   std::filesystem::path log_folder;  // empty: no log
   LaunchedRun run;                   // This run also gets the record.
@@ -43,11 +45,13 @@ struct SupervisorOptions {
 
 std::filesystem::path log_of(const std::filesystem::path& log_folder, int rank);
 
-// Runs the program to its end and returns its exit code, or 128 + N if signal N killed it. Signals from the
-// parent are not passed on: Open MPI and Slurm signal the whole process group of a rank, so the program
-// already has them. If the parent ends, the program is killed. If mpirun or srun does not read the output, 1
-// MiB waits in memory; beyond it the program waits. The recorder file of a killed rank is copied from this
-// node to the run directory.
+// From the launcher to supervisors that it has started: the program and what it has left running are killed.
+inline const int kill_signal = SIGRTMIN;
+
+// Runs the program to its end and returns its exit code, or 128 + N if signal N killed it. Signals of mpirun
+// and srun are not passed on: they signal the whole process group of a rank, so the program already has them.
+// If the parent ends, the program is killed. If nobody reads the output, 1 MiB waits in memory; beyond it the
+// program waits. The recorder file of a killed rank is copied from this node to the run directory.
 int supervise(const SupervisorOptions& options);
 
 }  // namespace farandole
