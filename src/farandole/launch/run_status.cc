@@ -169,8 +169,8 @@ bool judge(const RunFacts& facts, double recording, const std::optional<JobRecor
   return true;
 }
 
-// A program that another launcher has started: its recorders tell whether its ranks have ended or were killed.
-// `worked_ns`: when it last worked.
+// A program that another launcher has started: its recorders tell whether its ranks have ended or were
+// killed. `worked_ns`: when it last worked.
 void judge_by_recorders(const fs::path& run, std::int64_t worked_ns, RunStatus& status) {
   constexpr std::int64_t silent_ns = 120 * ns_per_second;  // A rank's file is written back every 30 s.
   const auto signs = read_signs(run);
@@ -179,31 +179,30 @@ void judge_by_recorders(const fs::path& run, std::int64_t worked_ns, RunStatus& 
   bool alive = false;
   std::set<std::string> hosts;
   for (const auto& sign : signs) {
-    status.ranks = std::max<std::int64_t>(status.ranks.value_or(0), sign.world_size);
+    status.ranks = std::max<std::int64_t>(status.ranks.value_or(0), sign.start.world_size);
     if (hosts.insert(sign.host).second && status.hosts.size() < hosts.size())
       status.hosts.push_back(sign.host);
     if (sign.closed) continue;
-    worked_ns = std::max(worked_ns, sign.changed_ns);
-    if (sign.host != host_name())
-      elsewhere.push_back(sign.rank);
-    else if (state_of_process(sign.process, sign.start_realtime_ns) != '\0')
+    worked_ns = std::max(worked_ns, sign.start.last_ns);
+    const bool here = sign.host == host_name();
+    if (recorder_has_ended(sign.file) ||
+        (here && state_of_process(sign.process, sign.start.realtime_ns) == '\0'))
+      gone.push_back(sign.rank);
+    else if (here)
       alive = true;
     else
-      gone.push_back(sign.rank);
+      elsewhere.push_back(sign.rank);
   }
   const bool works = !elsewhere.empty() && real_time_ns() - worked_ns < silent_ns;
-  const auto killed = gone.empty() ? "" : describe_ranks(gone) + " ended without closing the recorder";
-  status.detail = killed;
+  if (!gone.empty()) status.detail = describe_ranks(gone) + " ended without closing the recorder";
   if (alive || works) {
     status.state = State::running;
+    if (gone.empty()) status.detail.clear();
   } else if (!gone.empty()) {
     status.state = State::killed;
   } else if (elsewhere.empty()) {
     status.state = State::ended;
     status.detail = "its ranks have closed their recorders; farandole run would record the exit code";
-  } else {
-    status.detail = fmt::format("{} did not close the recorder, and {} no sign of life",
-                                describe_ranks(elsewhere), elsewhere.size() == 1 ? "shows" : "show");
   }
 }
 

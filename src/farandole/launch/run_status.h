@@ -56,8 +56,8 @@ struct RunStatus {
 // Returns false if nothing more will happen to the run by itself.
 bool is_under_way(RunStatus::State state);
 
-// Looks for at most some seconds whether a run on another host is alive. Takes Slurm's answer from `before`, an earlier
-// status of this run, unless the launcher has recorded something since.
+// Looks for at most some seconds whether a run on another host is alive. Takes Slurm's answer from `before`,
+// an earlier status of this run, unless the launcher has recorded something since.
 // Throws: UserError if `run` is not a run directory.
 RunStatus read_run_status(const std::filesystem::path& run, const RunStatus* before = nullptr);
 

@@ -130,6 +130,19 @@ TEST_F(NodeFile, LeavesAFilePerNodeOfALargeJob) {
   for (int rank = 0; rank < 1024; ++rank) EXPECT_EQ(signs[static_cast<std::size_t>(rank)].rank, rank);
 }
 
+// farandole run has started the ranks, and its users know the names of rank files.
+TEST_F(NodeFile, IsMadeByReadersOfRunsWithoutALauncher) {
+  record({0, 1, 2});
+  fs::create_directory(run() / "launch");
+  put_bytes(run() / "launch/job.json", "{}");
+  EXPECT_TRUE(complete_run(run()));
+  EXPECT_THAT(names(), SizeIs(3));
+  fs::remove_all(run() / "launch");
+  EXPECT_FALSE(complete_run(run())) << "the trace is there";
+  EXPECT_THAT(names(), SizeIs(1));
+  EXPECT_TRUE(has_whole_trace(run())) << "the node's file is as old as its parts";
+}
+
 TEST_F(NodeFile, TakesOnlyRanksThatHaveEnded) {
   record({0, 2});
   auto timeline = recording(1);

@@ -90,7 +90,7 @@ void warn_of_ranks(const std::filesystem::path& path, RunModel& run) {
   std::set<std::pair<std::string, std::uint32_t>> measured{{lowest->host, lowest->clock}};
   std::int64_t first_ns = INT64_MAX;
   for (const auto& sign : signs) {
-    first_ns = std::min(first_ns, sign.start_realtime_ns);
+    first_ns = std::min(first_ns, sign.start.realtime_ns);
     if (sign.clock_measured) measured.emplace(sign.host, sign.clock);
   }
   std::vector<int> open, late, guessed;
@@ -98,7 +98,7 @@ void warn_of_ranks(const std::filesystem::path& path, RunModel& run) {
   for (const auto& sign : signs) {
     if (!sign.closed) open.push_back(sign.rank);
     if (!measured.contains({sign.host, sign.clock})) guessed.push_back(sign.rank);
-    const auto after_s = static_cast<double>(sign.start_realtime_ns - first_ns) * 1e-9;
+    const auto after_s = static_cast<double>(sign.start.realtime_ns - first_ns) * 1e-9;
     if (after_s < late_s) continue;
     late.push_back(sign.rank);
     latest_s = std::max(latest_s, after_s);
@@ -106,8 +106,8 @@ void warn_of_ranks(const std::filesystem::path& path, RunModel& run) {
   const auto warn = [&](const std::vector<int>& ranks, const std::string& what) {
     if (!ranks.empty()) run.warnings.push_back(fmt::format("{} {}", describe_ranks(ranks), what));
   };
-  warn(open, fmt::format("(of {}) did not close their recorders; they were killed or still run",
-                         lowest->world_size));
+  warn(open,
+       fmt::format("(of {}) did not close the recorder: killed, or still running", lowest->start.world_size));
   warn(late, fmt::format("began to record up to {:.0f} s after the first rank", latest_s));
   std::optional<double> error_us = 0.0;
   for (const auto& rank : run.ranks)

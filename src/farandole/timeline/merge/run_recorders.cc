@@ -198,16 +198,13 @@ std::vector<RankSign> read_signs(const fs::path& run) {
   for (const auto& path : files) try {
       const RecorderFile file(path);
       if (!file.problems().empty()) continue;
-      const auto changed = std::max(changed_ns(path), changed_ns(path.parent_path()));
-      signs.push_back({path, file.rank(), file.world_size(), file.host(), file.clock(), file.process(),
-                       file.start_realtime_ns(), changed, file.closed(), !file.clock_samples().empty()});
       starts.push_back(start_of(file));
+      signs.push_back({path, file.rank(), file.host(), file.clock(), file.process(), starts.back(),
+                       file.closed(), !file.clock_samples().empty()});
     } catch (const Error&) {
     }
   const auto last = last_of(starts);
-  std::erase_if(signs, [&](const RankSign& sign) {
-    return is_earlier(starts[static_cast<std::size_t>(&sign - signs.data())], last);
-  });
+  std::erase_if(signs, [&](const RankSign& sign) { return is_earlier(sign.start, last); });
   return signs;
 }
 

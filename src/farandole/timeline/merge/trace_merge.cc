@@ -280,8 +280,8 @@ std::vector<RankTimeline> with_clocks(std::vector<std::unique_ptr<RecordSource>>
     const auto clock = clocks.model_of(source->info());
     ranks.push_back({std::move(source), clock.value_or(ClockModel()), clock.has_value()});
   }
-  std::map<ClockKey, std::int64_t>
-      zeros;  // Ranks of one clock have one date, which may be set while they start.
+  // Ranks of one clock have one date, which may be set while they start.
+  std::map<ClockKey, std::int64_t> zeros;
   for (RankTimeline& rank : ranks) {
     if (rank.clock_known) continue;
     const RankInfo& info = rank.records->info();

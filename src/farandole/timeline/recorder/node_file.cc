@@ -65,13 +65,15 @@ struct Source {
 
 bool has_ended(const RecorderFile& recorder) {
   if (recorder.closed()) return true;
-  if (recorder.clock() == 0 || recorder.clock() != clock_id()) return false;
+  // A file on its node has another name, and no lock.
+  if (recorder.clock() == 0 || recorder.clock() != clock_id() || !rank_of_recorder(recorder.path()))
+    return false;
   const OwnedDescriptor file(::open(recorder.path().c_str(), O_RDWR | O_CLOEXEC));
   return file.get() >= 0 && claim_file(file.get());
 }
 
-// Of the ranks that have ended, as that of `locked` has, which this process has claimed. Damaged files stay as they are.
-// `all`: whether none of the other ranks may record.
+// Of the ranks that have ended, as that of `locked` has, which this process has claimed. Damaged files stay
+// as they are. `all`: whether none of the other ranks may record.
 std::vector<Source> sources_of(const std::vector<fs::path>& files, const fs::path& locked, bool& all) {
   std::vector<Source> sources;
   all = true;
@@ -127,8 +129,8 @@ bool pack(const std::vector<fs::path>& files, bool only_all, bool sync) {
   auto sources = sources_of(files, {}, all);
   if (sources.empty() || (only_all && !all)) return false;
   const auto target = node_file_of(files.front().parent_path(), *sources.front().recorder);
-  const auto temporary =
-      fs::path(target).replace_extension(".part");  // The next call replaces what a kill leaves.
+  // The next call replaces what a kill leaves.
+  const auto temporary = fs::path(target).replace_extension(".part");
   std::error_code ignored;
   const bool extends = fs::exists(target, ignored);
   if (sources.size() < 2 && !extends) return false;
@@ -144,19 +146,25 @@ bool pack(const std::vector<fs::path>& files, bool only_all, bool sync) {
   if (extends)
     for (const auto& part : parts_of(target)) {
       Source source{std::make_unique<RecorderFile>(part), target, {}, true};
+      if (!source.recorder->problems().empty()) return false;  // It must not look sound afterwards.
       ::stat(target.c_str(), &source.status);
       if (!ranks.contains(source.recorder->rank())) sources.push_back(std::move(source));
     }
   for (const auto& source : sources)
     if (changed_ns(source.status) >= newest.tv_sec * ns_per_second + newest.tv_nsec)
       newest = source.status.st_mtim;
-  write_parts(sources, RawData(temporary, O_WRONLY | O_CREAT | O_TRUNC));
-  const timespec times[] = {{0, UTIME_OMIT}, newest};  // Readers compare it with that of the trace.
-  ::utimensat(AT_FDCWD, temporary.c_str(), times, 0);
-  if (sync)
-    publish_file(temporary, target);
-  else if (::rename(temporary.c_str(), target.c_str()) != 0)
-    throw system_error("rename", temporary);
+  try {
+    write_parts(sources, RawData(temporary, O_WRONLY | O_CREAT | O_TRUNC));
+    const timespec times[] = {{0, UTIME_OMIT}, newest};  // Readers compare it with that of the trace.
+    ::utimensat(AT_FDCWD, temporary.c_str(), times, 0);
+    if (sync)
+      publish_file(temporary, target);
+    else if (::rename(temporary.c_str(), target.c_str()) != 0)
+      throw system_error("rename", temporary);
+  } catch (...) {
+    ::unlink(temporary.c_str());
+    throw;
+  }
   // The claimed file is the last one to go. A new start may have made a file of this name meanwhile.
   for (auto source = sources.rbegin(); source != sources.rend(); ++source)
     if (struct stat there{};

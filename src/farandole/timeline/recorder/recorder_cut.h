@@ -11,8 +11,8 @@ namespace farandole {
 // killed. Does nothing if the file system has no locks.
 void protect_recorder(int fd) noexcept;
 
-// Takes a lock that lasts until the descriptor, which is open for writing, is closed. Returns false if another
-// process has protected the file or taken this lock, or if the file system has no locks.
+// Takes a lock that lasts until the descriptor, which is open for writing, is closed. Returns false if
+// another process has protected the file or taken this lock, or if the file system has no locks.
 bool claim_file(int fd) noexcept;
 
 // Makes holes of what the file does not use and ends it after its last record. All readers can still read it,

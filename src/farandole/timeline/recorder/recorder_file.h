@@ -1,5 +1,5 @@
-// Reads a flight recorder's file (.ftl), or a part of a node's file (node_file.h). It may be from a killed process,
-// truncated, or still being written.
+// Reads a flight recorder's file (.ftl), or a part of a node's file (node_file.h). It may be from a killed
+// process, truncated, or still being written.
 // Thread safety: none; use from one thread at a time.
 #pragma once
 

@@ -20,9 +20,9 @@ struct RunProgress {
   bool counts_own_steps = false;  // The program does not number its steps; each start begins with 0.
 };
 
-// Reads the end of the flight recorder of rank 0, or of the lowest rank that has one, which every step reaches, and
-// the end of metrics.jsonl, which only logged steps reach. Damaged files count as absent. Call this before keep_earlier_start()
-// (base/run/earlier_starts.h), which moves the recorder.
+// Reads the end of the flight recorder of rank 0, or of the lowest rank that has one, which every step
+// reaches, and the end of metrics.jsonl, which only logged steps reach. Damaged files count as absent. Call
+// this before keep_earlier_start() (base/run/earlier_starts.h), which moves the recorder.
 RunProgress read_run_progress(const std::filesystem::path& run);
 
 }  // namespace farandole
