@@ -39,7 +39,7 @@ constexpr std::pair<std::string_view, std::string_view> descriptions[] = {
     {"fit", "train a model file on a table"},
     {"transform", "apply a trained model to a table"},
     {"evaluate", "measure a trained model on a table"},
-    {"runs", "list the runs of a store, show one, or name the best one"},
+    {"runs", "list recorded runs; list the runs of a store, show one, or name the best one"},
     {"model", "show what a model file takes, returns and calls"},
     {"table", "show the columns of a table, or split it at random"},
     {"bench", "measure collectives, steps, checkpoints and the recorder"},
@@ -113,6 +113,9 @@ int run(int argc, char** argv) {
   if (first.starts_with('-'))
     throw farandole::UserError("unknown option " + first +
                                " before the command; farandole --help lists the commands");
+  // Runs that were recorded, and not those of a store.
+  if (first == "runs" && (arguments.size() == 1 || fs::is_directory(arguments[1])))
+    become("status", {arguments.begin() + 1, arguments.end()});
   become(first, {arguments.begin() + 1, arguments.end()});
 }
 

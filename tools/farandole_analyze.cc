@@ -14,6 +14,7 @@
 #include "farandole/base/options.h"
 #include "farandole/base/process/program.h"
 #include "farandole/base/text/phrases.h"
+#include "farandole/timeline/merge/run_recorders.h"
 
 namespace {
 
@@ -120,6 +121,15 @@ int run(int argc, char** argv) {
   if (!parse(argc, argv, options)) return static_cast<int>(ExitCode::done);
   options.analysis.against.assign(options.against.begin(), options.against.end());
   options.analysis.warn = [](const std::string& line) { complain(line); };
+  for (const auto& folder : options.runs) {
+    try {
+      if (farandole::complete_run(folder))
+        complain("wrote " + (std::filesystem::path(folder) / "timeline.json.gz").string());
+    } catch (const farandole::Error& error) {
+      complain("the recorders are read each time, because no trace can be written: " +
+               std::string(error.what()));
+    }
+  }
   const farandole::Analysis analysis({options.runs.begin(), options.runs.end()}, options.analysis);
   const auto text = written(analysis, options);
   if (!options.output.empty())

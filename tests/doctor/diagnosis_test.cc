@@ -319,6 +319,41 @@ TEST(Diagnosis, OfNothingIsUnknown) {
   EXPECT_FALSE(diagnosis_text(run, diagnose(run)).empty());
 }
 
+// srun, torchrun or another launcher has started the ranks, which leave only their recorders.
+TEST(Diagnosis, TellsFromRecordersWhichRanksDidNotCloseThem) {
+  auto run = run_of(4);
+  run.job.reset();
+  for (const int rank : {0, 1, 2}) record(run.ranks[static_cast<std::size_t>(rank)], 5, std::nullopt, noon);
+  for (const int rank : {0, 2}) {
+    run.ranks[static_cast<std::size_t>(rank)].recorder->closed = true;
+    run.ranks[static_cast<std::size_t>(rank)].recorder->doing.reset();
+  }
+  record(run.ranks[1], 5, Category::backward, noon - second);
+  const auto killed = diagnose(run);
+  EXPECT_THAT(killed, Says(Cause::unknown,
+                           "; rank 1 did not close the flight recorder: killed, crashed, or ended by "
+                           "_exit(); rank 3 left no flight recorder"));
+  EXPECT_EQ(killed.rank, 1);
+  EXPECT_EQ(killed.step, 12);
+  EXPECT_EQ(killed.phase, "backward");
+  const auto text = diagnosis_text(run, killed);
+  EXPECT_THAT(text, ContainsRegex("1 +node1 +recorder open +12 +in backward"));
+  EXPECT_THAT(text, ContainsRegex("2 +node2 +by itself +12"));
+  EXPECT_THAT(text, ContainsRegex("3 +node2 +unknown"));
+  run.ranks[1].recorder->closed = true;
+  run.ranks[3].recorder = run.ranks[2].recorder;
+  EXPECT_THAT(diagnose(run),
+              Says(Cause::unknown, "ranks have closed their flight recorders and ended by themselves"));
+  EXPECT_THAT(diagnose(run).next, Contains(HasSubstr("has their exit codes")));
+  for (auto& rank : run.ranks) record(rank, 5, std::nullopt, noon);
+  record(run.ranks[2], 5, Category::data, noon);
+  EXPECT_THAT(diagnose(run),
+              Says(Cause::unknown, "all ranks that have one did not close the flight recorder"));
+  EXPECT_THAT(diagnose(run),
+              Says(Cause::unknown, "ranks 0, 1, 3 waited in allreduce #5 'bucket 0' for rank 2"));
+  EXPECT_EQ(diagnose(run).rank, 2);
+}
+
 TEST(Diagnosis, ShowsThousandsOfRanksBriefly) {
   auto run = run_of(2000);
   for (auto& rank : run.ranks) end(rank, 0, SIGTERM, true);

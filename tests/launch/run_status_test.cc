@@ -279,12 +279,13 @@ TEST_F(StatusOfAProgram, HasAnEnd) {
   job.exit_code = 1;
   EXPECT_EQ(read().state, State::failed);
   fs::remove_all(run / "launch");
-  EXPECT_EQ(read_run_status(run).detail, "its end was not recorded, and it shows no sign of life");
+  EXPECT_EQ(read_run_status(run).state, State::killed);
+  EXPECT_EQ(read_run_status(run).detail, "rank 0 ended without closing the recorder");
   fs::remove_all(run / "recorder");
   record(40, true);
   const auto status = read_run_status(run);
-  EXPECT_EQ(status.state, State::lost);
-  EXPECT_THAT(status.detail, HasSubstr("nobody recorded the exit code"));
+  EXPECT_EQ(status.state, State::ended);
+  EXPECT_THAT(status.detail, HasSubstr("farandole run would record the exit code"));
   EXPECT_EQ(status.step, 40);
 }
 

@@ -117,6 +117,12 @@ def seeds(folder):
     of_run = [["status", "RUN"], ["doctor", "RUN"], ["analyze", "RUN"], ["timeline", "merge", "RUN"], ["timeline", "salvage", "RUN"],
               ["checkpoint", "list", "RUN"], ["checkpoint", "verify", "RUN"]]
     found = []
+    # What ranks of another launcher leave: `analyze` puts their recorders into one file.
+    guest = folder / "guest"
+    shutil.copytree(run / "recorder", guest / "recorder")
+    subprocess.run([BIN / "farandole", "analyze", guest], check=True, timeout=600, stdout=subprocess.DEVNULL)
+    (node,) = (guest / "recorder").iterdir()
+    found.append((f"recorder/{node.name}", node.read_bytes(), of_run + [["analyze", f"RUN/recorder/{node.name}"]], 2))
     for file in sorted(run.rglob("*")):
         if file.is_file():
             name = str(file.relative_to(run))
@@ -149,6 +155,9 @@ def run_one(number, run, found, keep):
     folder = pathlib.Path(tempfile.mkdtemp(prefix="mutated-", dir=run.parent))
     copy = folder / "run"
     shutil.copytree(run, copy, symlinks=True)
+    if "recorder/node-" in name:
+        shutil.rmtree(copy / "recorder")
+        (copy / "recorder").mkdir()
     (copy / name).write_bytes(damaged)
     words = [BIN / f"farandole-{command[0]}", *(word.replace("RUN", str(copy)) for word in command[1:])]
     what = f"run {number} ({name}): {' '.join(map(str, words))}"

@@ -168,9 +168,7 @@ class Sentence {
       text += fmt::format("there is no record of the end of {}{}", describe_who(rank(*root_cause_.rank)),
                           root_cause_.why.empty() ? "" : " (" + root_cause_.why + ")");
     else if (!run_.job && known_ends(run_).empty())
-      text +=
-          "no launcher has left a record of it (it was killed itself, or was not farandole run), and there "
-          "are no logs";
+      text += by_recorders();
     else
       text += root_cause_.why.empty() ? std::string(killed_launcher) : root_cause_.why;
     if (call_ && !call_->missing.empty())
@@ -178,6 +176,22 @@ class Sentence {
           fmt::format("; according to the flight recorders, {} waited in {} for {}, last seen{}",
                       describe_ranks(call_->waiting), call_->text, describe_who(rank(call_->missing.front())),
                       describe_place(rank(call_->missing.front())));
+    return text;
+  }
+
+  // Of ranks that another launcher has started.
+  std::string by_recorders() const {
+    std::vector<int> closed, open, none;
+    for (const auto& one : run_.ranks)
+      (!one.recorder ? none : one.recorder->closed ? closed : open).push_back(one.rank);
+    std::string text = "no launcher has left a record of it (it was killed itself, or was not farandole run)";
+    if (!open.empty())
+      text += fmt::format("; {} did not close the flight recorder: killed, crashed, or ended by _exit()",
+                          closed.empty() ? "all ranks that have one" : describe_ranks(open));
+    else if (!closed.empty())
+      text += "; its ranks have closed their flight recorders and ended by themselves";
+    if (!none.empty() && none.size() < run_.ranks.size())
+      text += fmt::format("; {} left no flight recorder", describe_ranks(none));
     return text;
   }
 
@@ -304,7 +318,8 @@ std::string describe_end(const RankEvidence& rank, bool with_job) {
   if (rank.log.signal) return "killed: " + describe_signal(*rank.log.signal);
   if (rank.log.exit_code) return fmt::format("exit code {}", *rank.log.exit_code);
   if (rank.is_stopped()) return "is stopped";
-  return rank.alive ? "runs" : with_job ? "with the job" : "unknown";
+  if (rank.alive || with_job) return rank.alive ? "runs" : "with the job";
+  return !rank.recorder ? "unknown" : rank.recorder->closed ? "by itself" : "recorder open";
 }
 
 std::string describe_doing(const RankEvidence& rank) {

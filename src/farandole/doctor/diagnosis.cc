@@ -144,7 +144,19 @@ class Diagnosing {
     if (root_cause.cause != Cause::done) found_.call = call_;
     if (root_cause.cause == Cause::unknown && !found_.rank && call_ && !call_->missing.empty())
       found_.rank = call_->missing.front();
+    if (root_cause.cause == Cause::unknown && !found_.rank) found_.rank = only_open_rank();
     found_.verdict = describe_cause(run_, root_cause, call_, found_.time_ns) + ".";
+  }
+
+  // The rank that has not closed its recorder, if all others have.
+  std::optional<int> only_open_rank() const {
+    std::optional<int> open;
+    for (const auto& one : run_.ranks)
+      if (one.recorder && !one.recorder->closed) {
+        if (open) return std::nullopt;
+        open = one.rank;
+      }
+    return open;
   }
 
   void note_place(const RankEvidence& rank) {

@@ -336,6 +336,8 @@ std::vector<std::string> advise(const RunEvidence& run, const Diagnosis& diagnos
                      remedy(Topic::save_before_limit, run.kind));
       break;
     case Cause::unknown:
+      if (!run.job)
+        next.emplace_back("the output of the launcher that started the ranks has their exit codes");
       next.push_back(fmt::format("keep the launcher's records next time: farandole run --log-dir {}",
                                  (run.folder / "logs").string()));
       break;

@@ -29,6 +29,7 @@
 #include "farandole/launch/slurm/job_state.h"
 #include "farandole/launch/supervisor/supervisor.h"
 #include "farandole/timeline/merge/run_recorders.h"
+#include "farandole/timeline/recorder/node_file.h"
 
 namespace farandole {
 namespace {
@@ -45,17 +46,6 @@ std::optional<std::int64_t> number_of(const fs::path& file, std::string_view bef
   if (file.extension() != extension || !name.starts_with(before)) return std::nullopt;
   const auto number = parse_number<std::int64_t>(std::string_view(name).substr(before.size()));
   return number && *number >= 0 ? number : std::nullopt;
-}
-
-// Returns the state of process `pid`, as proc(5) names it; 0 if it has ended,
-// or is a later process with the same id.
-char process_state(std::int64_t pid, std::int64_t known_ns) {
-  const auto process = read_process_state(pid);
-  timespec up{};
-  if (!process || process->state == 'Z' || ::clock_gettime(CLOCK_BOOTTIME, &up) != 0) return '\0';
-  const std::int64_t since_boot = process->started_ticks * (ns_per_second / ::sysconf(_SC_CLK_TCK));
-  const std::int64_t age = std::int64_t{up.tv_sec} * ns_per_second + up.tv_nsec - since_boot;
-  return real_time_ns() - age < known_ns + 2 * ns_per_second ? process->state : '\0';
 }
 
 class Gatherer {
@@ -183,7 +173,7 @@ class Gatherer {
   std::vector<fs::path> recorders() {
     const auto folder = run_.folder / "recorder";
     std::error_code failure;
-    auto destinations = staged_files_in(folder, ".ftl", failure);
+    auto destinations = recorders_in(folder, failure);
     note(folder, failure);
     return destinations;
   }
@@ -197,7 +187,8 @@ class Gatherer {
       auto evidence = read_recorder_evidence(readable_at(destination));
       if (!evidence.trouble.empty()) run_.troubles.push_back(evidence.trouble);
       if (!evidence.readable) continue;
-      if (evidence.trouble.empty()) starts.push_back({evidence.start_ns, evidence.world_size});
+      if (evidence.trouble.empty())
+        starts.push_back({evidence.start_ns, evidence.world_size, evidence.last_ns});
       found.emplace_back(*number, std::move(evidence));
     }
     take_recorders(std::move(found), last_of(starts));
@@ -224,7 +215,7 @@ class Gatherer {
   void take_recorders(std::vector<std::pair<std::int64_t, RecorderEvidence>> found, const RunStart& last) {
     std::size_t earlier = 0;
     for (auto& [number, evidence] : found) {
-      if (is_earlier({evidence.start_ns, evidence.world_size}, last)) {
+      if (is_earlier({evidence.start_ns, evidence.world_size, evidence.last_ns}, last)) {
         ++earlier;
         continue;
       }
@@ -340,10 +331,10 @@ class Gatherer {
   void look_for_processes() {
     const auto here = host_name();
     if (run_.job && run_.job->end_ns == 0 && run_.job->host == here)
-      run_.launcher_alive = process_state(run_.job->pid, run_.job->start_ns) != '\0';
+      run_.launcher_alive = state_of_process(run_.job->pid, run_.job->start_ns) != '\0';
     for (auto& one : run_.ranks) {
       if (one.end || !one.recorder || one.recorder->closed || one.host != here) continue;
-      one.state = process_state(one.recorder->pid, one.recorder->start_ns);
+      one.state = state_of_process(one.recorder->pid, one.recorder->start_ns);
       one.alive = one.state != '\0';
       one.pid = one.recorder->pid;
     }

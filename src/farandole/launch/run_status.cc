@@ -24,6 +24,8 @@
 #include "farandole/launch/records/job_record.h"
 #include "farandole/launch/slurm/job_state.h"
 #include "farandole/launch/slurm/submission.h"
+#include "farandole/timeline/merge/run_recorders.h"
+#include "farandole/timeline/recorder/node_file.h"
 #include "farandole/timeline/recorder/run_progress.h"
 #include "farandole/timeline/recorder/run_starts.h"
 
@@ -130,9 +132,9 @@ bool may_be_starting(const JobRecord& job) {
   return job.host != host_name() || (process && process->state != 'Z');
 }
 
-// `recording`: as recording_since().
-void judge(const RunFacts& facts, double recording, bool closed, const std::optional<JobRecord>& job,
-           bool alive, RunStatus& status) {
+// `recording`: as recording_since(). Returns false if nobody tells whether the run has ended.
+bool judge(const RunFacts& facts, double recording, const std::optional<JobRecord>& job, bool alive,
+           RunStatus& status) {
   // A run.json that is older than the recorder belongs to an earlier start, whose program was another one.
   const auto started = std::max(unix_seconds(facts.started).value_or(0), recording);
   auto ended = unix_seconds(facts.ended);
@@ -146,7 +148,7 @@ void judge(const RunFacts& facts, double recording, bool closed, const std::opti
   const bool recorded_its_end = job && ranks_began && ended;
   if (alive && !recorded_its_end) {
     status.state = ranks_began && !ended ? State::running : State::starting;
-    return;
+    return true;
   }
   if (launcher_ended || (ranks_began && ended)) {
     const auto code = launcher_ended ? job->exit_code : facts.exit_code.value_or(1);
@@ -161,23 +163,60 @@ void judge(const RunFacts& facts, double recording, bool closed, const std::opti
     status.state = State::starting;
   } else {
     status.state = State::lost;
-    status.detail =
-        closed && ranks_began
-            ? "its ranks have ended, but nobody recorded the exit code; start it with farandole run"
-            : "its end was not recorded, and it shows no sign of life";
+    status.detail = "its end was not recorded, and it shows no sign of life";
+    return !ranks_began;
+  }
+  return true;
+}
+
+// A program that another launcher has started: its recorders tell whether its ranks have ended or were
+// killed. `worked_ns`: when it last worked.
+void judge_by_recorders(const fs::path& run, std::int64_t worked_ns, RunStatus& status) {
+  constexpr std::int64_t silent_ns = 120 * ns_per_second;  // A rank's file is written back every 30 s.
+  const auto signs = read_signs(run);
+  if (signs.empty()) return;
+  std::vector<int> gone, elsewhere;
+  bool alive = false;
+  std::set<std::string> hosts;
+  for (const auto& sign : signs) {
+    status.ranks = std::max<std::int64_t>(status.ranks.value_or(0), sign.start.world_size);
+    if (hosts.insert(sign.host).second && status.hosts.size() < hosts.size())
+      status.hosts.push_back(sign.host);
+    if (sign.closed) continue;
+    worked_ns = std::max(worked_ns, sign.start.last_ns);
+    const bool here = sign.host == host_name();
+    if (recorder_has_ended(sign.file) ||
+        (here && state_of_process(sign.process, sign.start.realtime_ns) == '\0'))
+      gone.push_back(sign.rank);
+    else if (here)
+      alive = true;
+    else
+      elsewhere.push_back(sign.rank);
+  }
+  const bool works = !elsewhere.empty() && real_time_ns() - worked_ns < silent_ns;
+  if (!gone.empty()) status.detail = describe_ranks(gone) + " ended without closing the recorder";
+  if (alive || works) {
+    status.state = State::running;
+    if (gone.empty()) status.detail.clear();
+  } else if (!gone.empty()) {
+    status.state = State::killed;
+  } else if (elsewhere.empty()) {
+    status.state = State::ended;
+    status.detail = "its ranks have closed their recorders; farandole run would record the exit code";
   }
 }
 
 constexpr std::chrono::seconds slurm_answers_within(5);
 
 // Returns why a job that waited to start again will not; "" if it may.
-std::string why_not_again(const RunStatus& status, const JobRecord& job) {
+std::string why_not_again(RunStatus& status, const JobRecord& job) {
   for (const auto* end : {"CANCELLED", "FAILED", "TIMEOUT", "COMPLETED", "NODE_FAIL", "DEADLINE", "BOOT_FAIL",
                           "OUT_OF_MEMORY", "PREEMPTED"})
     if (status.job_state.starts_with(end)) return "Slurm has ended its job";
   // Slurm forgets jobs some minutes after their end.
-  if (status.job_state.empty() && is_forgotten_job(job.slurm, slurm_answers_within))
-    return "Slurm does not know its job any more";
+  if (!status.job_state.empty()) return "";
+  if (!status.forgotten) status.forgotten = is_forgotten_job(job.slurm, slurm_answers_within);
+  if (*status.forgotten) return "Slurm does not know its job any more";
   return "";
 }
 
@@ -215,7 +254,9 @@ void correct(RunStatus& status, const JobRecord& job, const JobState& now) {
 // Slurm has the job, but its launcher has not come so far.
 void judge_submitted(const std::string& submitted, bool first, RunStatus& status) {
   status.job = submitted;
-  const auto now = ask_for_submitted_job(status.folder, submitted, slurm_answers_within);
+  if (!status.slurm_said)
+    status.slurm_said = ask_for_submitted_job(status.folder, submitted, slurm_answers_within);
+  const auto& now = *status.slurm_said;
   const auto found = now.find("JobState");
   if (found != now.end()) status.job_state = found->second;
   const auto is = [&](const char* state) { return status.job_state.starts_with(state); };
@@ -239,14 +280,15 @@ bool is_under_way(State state) {
   return state == State::starting || state == State::running || state == State::waiting;
 }
 
-RunStatus read_run_status(const fs::path& run) {
+RunStatus read_run_status(const fs::path& run, const RunStatus* before) {
   RunStatus status;
   status.folder = run.string();
   const auto facts = read_run_facts(run_json_of(run));
   const auto job = job_of(run);
   const auto recorded = read_run_progress(run);
   const auto submitted = submitted_job(run);
-  const bool first = !facts.found && !job && !recorded.recorded;
+  std::error_code ignored;
+  const bool first = !facts.found && !job && recorders_in(run / "recorder", ignored).empty();
   if (first && submitted.empty())
     throw UserError(run.string() + (fs::is_directory(run)
                                         ? " has neither run.json nor launch/job.json nor recorder/; name a "
@@ -266,15 +308,25 @@ RunStatus read_run_status(const fs::path& run) {
   if (status.step_ms) status.rate = model_rate(facts, *status.step_ms * 1e-3);
   const auto kind = kind_of_program(facts, job ? job->program : std::vector<std::string>());
   read_checkpoint(run, kind, status);
-  judge(facts, recording_since(run, recorded), recorded.closed, job, lease_is_alive(run), status);
+  if (!judge(facts, recording_since(run, recorded), job, lease_is_alive(run), status))
+    judge_by_recorders(run, std::max(recorded.end_ns, changed_ns(run / "metrics.jsonl")), status);
   const std::string launched = job && job->slurm.contains("JOB_ID") ? job->slurm.at("JOB_ID") : "";
-  if (!submitted.empty() && submitted != launched && (first || !is_under_way(status.state))) {
-    const auto before = status;
+  const bool is_new = !submitted.empty() && submitted != launched && (first || !is_under_way(status.state));
+  status.asked_about =
+      fmt::format("{} {} {}", is_new ? submitted : launched, job ? job->start_ns : 0, job ? job->end_ns : 0);
+  if (before != nullptr && before->asked_about == status.asked_about) {
+    status.slurm_said = before->slurm_said;
+    status.forgotten = before->forgotten;
+  }
+  if (is_new) {
+    auto as_recorded = status;
     judge_submitted(submitted, first, status);
-    if (!first && status.job_state.empty()) status = before;  // that job is history
+    as_recorded.slurm_said = status.slurm_said;
+    if (!first && status.job_state.empty()) status = as_recorded;  // that job is history
   } else if (!launched.empty()) {
     status.job = launched;
-    const auto now = ask_for_recorded_job(job->slurm, slurm_answers_within);
+    if (!status.slurm_said) status.slurm_said = ask_for_recorded_job(job->slurm, slurm_answers_within);
+    const auto& now = *status.slurm_said;
     if (const auto found = now.find("JobState"); found != now.end()) status.job_state = found->second;
     correct(status, *job, now);
     const auto end = job->slurm.find("JOB_END_TIME");
@@ -306,6 +358,10 @@ const char* name_of(State state) {
       return "finished";
     case State::failed:
       return "failed";
+    case State::ended:
+      return "ended";
+    case State::killed:
+      return "killed";
     case State::lost:
       break;
   }

@@ -1,3 +1,5 @@
+#include <chrono>
+#include <fcntl.h>
 #include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,10 +11,13 @@
 #include "farandole/analyzer/formats/readers.h"
 #include "farandole/analyzer/report/report.h"
 #include "farandole/base/error.h"
+#include "farandole/base/files/file_bytes.h"
 #include "farandole/base/files/temporary_folder.h"
 #include "farandole/timeline/merge/record_source.h"
 #include "farandole/timeline/merge/run_recorders.h"
 #include "farandole/timeline/merge/trace_merge.h"
+#include "farandole/timeline/recorder/recorder_format.h"
+#include "farandole/timeline/run_timeline.h"
 #include "farandole/timeline/timeline.h"
 
 namespace farandole {
@@ -111,6 +116,61 @@ TEST(RecorderRun, StandsInForADamagedTrace) {
   for (int rank = 0; rank < synthetic.ranks; ++rank)
     std::ofstream(synthetic.file(path / "recorder", rank), std::ios::binary) << "nonsense";
   EXPECT_THROW(analyze_run(path), CorruptInput);
+}
+
+// Another launcher has started the ranks: nobody has measured their clocks or knows how they ended.
+TEST(RecorderRun, NamesWhatItsRanksLeftUndone) {
+  const TemporaryFolder folder;
+  const SyntheticRun synthetic{.ranks = 5, .clocks_measured = false};
+  const auto path = record(folder, synthetic);
+  const auto change = [&](int rank, auto how) {
+    const RawData file(synthetic.file(path / "recorder", rank), O_RDWR);
+    recorder::Header header;
+    file.read(0, std::as_writable_bytes(std::span(&header, 1)));
+    how(header);
+    header.fixed.crc = crc_of(header.fixed);
+    file.write(0, std::as_bytes(std::span(&header, 1)));
+  };
+  change(1, [](recorder::Header& header) { header.end_monotonic_ns = 0; });
+  change(2, [](recorder::Header& header) { header.fixed.start_realtime_ns += 20'000'000'000; });
+  std::filesystem::remove(synthetic.file(path / "recorder", 3));
+  const auto expect_warnings = [&] {
+    EXPECT_THAT(analyze_run(path).metrics.warnings,
+                IsSupersetOf<Matcher<std::string>>(
+                    {HasSubstr("rank 3 (of 5)"), StartsWith("rank 1 (of 5) did not close the recorder"),
+                     StartsWith("rank 2 began to record up to 20 s after the first rank"),
+                     AllOf(StartsWith("ranks 1, 2, 4 recorded on hosts whose clocks were not measured; their "
+                                      "dates and collectives align them to 0."),
+                           EndsWith(" ms"))}));
+  };
+  expect_warnings();
+  EXPECT_THAT(analyze_run(path).metrics.ranks, SizeIs(4));
+  // The trace has lost how the ranks ended, and the recorders still tell it.
+  merge_run(path);
+  expect_warnings();
+}
+
+// For example after SIGUSR2.
+TEST(RecorderRun, GoesBeforeATraceThatWasWrittenMeanwhile) {
+  const TemporaryFolder folder;
+  const SyntheticRun synthetic;
+  const auto path = record(folder, synthetic);
+  merge_run(path);
+  EXPECT_THAT(analyze_run(path).metrics.warnings, Not(Contains(HasSubstr("no merged trace"))));
+  using namespace std::chrono_literals;
+  const auto now = std::filesystem::last_write_time(synthetic.file(path / "recorder", 1));
+  std::filesystem::last_write_time(path / "timeline.json.gz", now - 20s);
+  EXPECT_FALSE(has_whole_trace(path));
+  EXPECT_THAT(analyze_run(path).metrics.warnings, Contains(HasSubstr("no merged trace")));
+  EXPECT_TRUE(complete_run(path));
+  EXPECT_TRUE(has_whole_trace(path));
+  EXPECT_FALSE(complete_run(path));
+  std::filesystem::remove(path / "timeline.json.gz");
+  {
+    const Timeline runs({.file = path / "recorder/rank-0003.ftl", .rank = 3, .world_size = 4});
+    EXPECT_FALSE(complete_run(path));
+  }
+  EXPECT_TRUE(complete_run(path));
 }
 
 TEST(RecorderRun, TakesOneFile) {

@@ -230,6 +230,8 @@ TEST(RunStart, IsJudgedByNumberOfRanksAndDate) {
   EXPECT_FALSE(is_earlier({199 * second, 2}, last));
   EXPECT_FALSE(is_earlier({141 * second, 2}, last));
   EXPECT_TRUE(is_earlier({139 * second, 2}, last));
+  EXPECT_TRUE(is_earlier({139 * second, 2, 199 * second}, last));
+  EXPECT_FALSE(is_earlier({139 * second, 2, 201 * second}, last)) << "a rank came late";
   EXPECT_TRUE(is_earlier({199 * second, 4}, last));
   EXPECT_FALSE(is_earlier({199 * second, 4}, {200 * second, 0}));
   EXPECT_TRUE(is_earlier({139 * second, 4}, {200 * second, 0}));

@@ -315,6 +315,31 @@ TEST(TraceMerge, RanksOfOneClockShareItsSamples) {
   EXPECT_EQ(ranks[4].clock.to_reference(2010), -498'050);
 }
 
+// Without a measurement, the lowest rank is the reference, and each other clock has one date.
+TEST(TraceMerge, RanksOfOneUnknownClockStayTogether) {
+  std::vector<std::unique_ptr<RecordSource>> sources;
+  const auto add = [&](std::uint32_t clock, std::int64_t date, std::vector<Meeting> meetings) {
+    RankInfo info{
+        .rank = 2 + static_cast<int>(sources.size()), .host = "a", .clock = clock, .start_realtime_ns = date};
+    info.meetings = std::move(meetings);
+    sources.push_back(received_source(std::move(info), [] { return std::vector<std::byte>(); }));
+  };
+  add(5, 1'000, {{1, 0, 100'000}, {2, 200'000, 300'000}});
+  add(5, 9'000, {});
+  add(6, 50'000, {{1, 1'000'000, 1'090'000}});
+  add(6, 70'000, {{2, 1'230'000, 1'300'000}});
+  auto ranks = with_clocks(std::move(sources));
+  EXPECT_EQ(ranks[1].clock.to_reference(42), 42);
+  EXPECT_TRUE(ranks[1].clock_known);
+  EXPECT_EQ(ranks[2].clock.to_reference(0), 49'000);
+  EXPECT_EQ(ranks[3].clock.to_reference(0), 49'000);
+  EXPECT_EQ(refine_clocks_of(ranks), 0U);
+  EXPECT_EQ(ranks[2].clock.to_reference(0), ranks[3].clock.to_reference(0));
+  EXPECT_NEAR(static_cast<double>(ranks[2].clock.to_reference(0)), -995'000, 60'000);
+  EXPECT_LT(ranks[2].clock.residual_ns(), 95'000);
+  EXPECT_TRUE(ranks[2].clock_known && ranks[3].clock_known);
+}
+
 // Rank 0 holds the sample of all ranks.
 TEST(TraceMerge, EachOfManyRanksGivesASmallerSampleOfItsCollectives) {
   const TemporaryFolder folder;

@@ -12,12 +12,16 @@
 
 namespace farandole {
 
-// The flight recorders of the ranks. They are used if a run has no merged trace (it was killed or still
-// runs), or if the merged trace has few of its ranks. `path` is a run directory with recorder/*.ftl, a
-// folder of such files, or one file. Clocks are aligned as in a merge. Missing or damaged files are named
+// The flight recorders of the ranks. They are used if a run has no merged trace or an old one (it was killed
+// or still runs), or if the merged trace has few of its ranks. `path` is a run directory with recorder/*.ftl,
+// a folder of such files, or one file. Clocks are aligned as in a merge. Missing or damaged files are named
 // in the warnings.
 // Throws: UserError if there is no recorder file; CorruptInput if no file can be read.
 RunModel read_recorders(const std::filesystem::path& path);
+
+// Adds warnings about what the recorders of a run say of its ranks: those that did not close them, that began
+// late, or whose clocks were not measured. Call it after the run was read.
+void warn_of_ranks(const std::filesystem::path& path, RunModel& run);
 
 // A trace in Chrome's format after it was read. Its events tell which program wrote it.
 struct TraceContents {

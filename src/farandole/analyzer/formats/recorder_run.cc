@@ -5,6 +5,7 @@
 #include "farandole/analyzer/formats/readers.h"
 #include "farandole/analyzer/model/trace_collector.h"
 #include "farandole/base/error.h"
+#include "farandole/base/text/phrases.h"
 #include "farandole/timeline/merge/run_recorders.h"
 
 namespace farandole {
@@ -68,16 +69,10 @@ void name_problems(const RunRecorders& recorders, RunModel& run) {
   if (!recorders.earlier.empty()) run.warnings.push_back(recorders.earlier);
   if (!recorders.missing.empty()) run.warnings.push_back(recorders.missing);
   std::uint64_t overwritten = 0;
-  std::size_t open = 0;
   for (const auto& file : recorders.files) {
     run.warnings.insert(run.warnings.end(), file.problems.begin(), file.problems.end());
     overwritten += file.overwritten;
-    open += file.readable && !file.closed ? 1 : 0;
   }
-  if (open > 0)
-    run.warnings.push_back(
-        fmt::format("{} of {} ranks did not close their recorders; they were killed or still run", open,
-                    recorders.files.size()));
   if (overwritten > 0)
     run.warnings.push_back(fmt::format(
         "{} of the oldest events are overwritten (--recorder-mb or RecordingOptions::recorder_bytes limits the file size)",
@@ -85,6 +80,46 @@ void name_problems(const RunRecorders& recorders, RunModel& run) {
 }
 
 }  // namespace
+
+void warn_of_ranks(const std::filesystem::path& path, RunModel& run) {
+  const auto signs = read_signs(path);
+  if (signs.empty()) return;
+  constexpr double late_s = 10;
+  const auto lowest = std::min_element(signs.begin(), signs.end(),
+                                       [](const auto& a, const auto& b) { return a.rank < b.rank; });
+  std::set<std::pair<std::string, std::uint32_t>> measured{{lowest->host, lowest->clock}};
+  std::int64_t first_ns = INT64_MAX;
+  for (const auto& sign : signs) {
+    first_ns = std::min(first_ns, sign.start.realtime_ns);
+    if (sign.clock_measured) measured.emplace(sign.host, sign.clock);
+  }
+  std::vector<int> open, late, guessed;
+  double latest_s = 0;
+  for (const auto& sign : signs) {
+    if (!sign.closed) open.push_back(sign.rank);
+    if (!measured.contains({sign.host, sign.clock})) guessed.push_back(sign.rank);
+    const auto after_s = static_cast<double>(sign.start.realtime_ns - first_ns) * 1e-9;
+    if (after_s < late_s) continue;
+    late.push_back(sign.rank);
+    latest_s = std::max(latest_s, after_s);
+  }
+  const auto warn = [&](const std::vector<int>& ranks, const std::string& what) {
+    if (!ranks.empty()) run.warnings.push_back(fmt::format("{} {}", describe_ranks(ranks), what));
+  };
+  warn(open,
+       fmt::format("(of {}) did not close the recorder: killed, or still running", lowest->start.world_size));
+  warn(late, fmt::format("began to record up to {:.0f} s after the first rank", latest_s));
+  std::optional<double> error_us = 0.0;
+  for (const auto& rank : run.ranks)
+    if (std::find(guessed.begin(), guessed.end(), rank.rank) != guessed.end())
+      error_us = error_us && rank.clock_residual_us
+                     ? std::optional(std::max(*error_us, *rank.clock_residual_us))
+                     : std::nullopt;
+  warn(guessed,
+       "recorded on hosts whose clocks were not measured; " +
+           (error_us ? fmt::format("their dates and collectives align them to {:.3g} ms", *error_us * 1e-3)
+                     : "their dates align them, to an unknown error"));
+}
 
 RunModel read_recorders(const std::filesystem::path& path) {
   RunMergeOptions options;

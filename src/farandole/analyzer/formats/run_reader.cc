@@ -203,13 +203,11 @@ RunModel run_of_processes(const std::filesystem::path& file, TraceContents conte
   return model;
 }
 
-// Returns whether `path` is a run directory without a merged trace, or a recorder file.
+// Returns whether `path` is a run directory without a trace of all that was recorded, or a recorder file.
 bool is_of_recorders(const std::filesystem::path& path) {
   std::error_code ignored;
   if (path.extension() == ".ftl") return std::filesystem::is_regular_file(path, ignored);
-  return std::filesystem::is_directory(path / "recorder", ignored) &&
-         !std::filesystem::exists(path / "timeline.json.gz", ignored) &&
-         !std::filesystem::exists(path / "timeline.json", ignored);
+  return std::filesystem::is_directory(path / "recorder", ignored) && !has_whole_trace(path);
 }
 
 // In large runs the merge keeps only a sample of the ranks (--merge-limit). The recorder files next to the
@@ -343,6 +341,7 @@ RunModel read_run(const std::filesystem::path& path) {
   model.warnings.insert(model.warnings.begin(), model.facts.warnings.begin(), model.facts.warnings.end());
   model.warnings.insert(model.warnings.end(), model.log.warnings.begin(), model.log.warnings.end());
   name_missing_and_foreign_ranks(model);
+  if (model.source == TraceSource::farandole) warn_of_ranks(path, model);
   settle_hosts(model);
   return model;
 }

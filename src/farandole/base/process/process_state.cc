@@ -16,6 +16,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "farandole/base/clock.h"
+
 namespace farandole {
 namespace {
 
@@ -63,6 +65,15 @@ std::optional<ProcessState> read_process_state(std::int64_t pid) {
   for (int field = start_field + 1; field < exit_code_field; ++field) fields >> skipped;
   fields >> found.wait_status;
   return found;
+}
+
+char state_of_process(std::int64_t pid, std::int64_t known_ns) {
+  const auto process = read_process_state(pid);
+  timespec up{};
+  if (!process || process->state == 'Z' || ::clock_gettime(CLOCK_BOOTTIME, &up) != 0) return '\0';
+  const std::int64_t since_boot = process->started_ticks * (ns_per_second / ::sysconf(_SC_CLK_TCK));
+  const std::int64_t age = std::int64_t{up.tv_sec} * ns_per_second + up.tv_nsec - since_boot;
+  return real_time_ns() - age < known_ns + 2 * ns_per_second ? process->state : '\0';
 }
 
 bool ignores_signal(std::int64_t pid, int number) {

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <numeric>
 #include <string_view>
 #include <tuple>
@@ -73,8 +74,14 @@ void find_unknown(std::span<RankClock> ranks, const std::vector<Visit>& visits) 
       shift.high = std::min(shift.high, first_end - start_of(ranks, visit));
     }
   });
+  std::map<int, Range> of_clock;
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
-    const auto [low, high] = shifts[rank];
+    if (ranks[rank].clock < 0) continue;
+    auto& all = of_clock[ranks[rank].clock];
+    all = {std::max(all.low, shifts[rank].low), std::min(all.high, shifts[rank].high)};
+  }
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    const auto [low, high] = ranks[rank].clock < 0 ? shifts[rank] : of_clock[ranks[rank].clock];
     if (ranks[rank].known || low == -none || high == none) continue;
     const double middle = static_cast<double>(low) + static_cast<double>(high - low) / 2;
     ranks[rank].model = ranks[rank].model.shifted(0, middle, 0, middle, std::abs(high - low) / 2 + 1);

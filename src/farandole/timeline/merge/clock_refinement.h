@@ -51,13 +51,14 @@ struct RankClock {
   ClockModel model;
   bool known = true;  // false means that the model is a guess, which collectives may correct
   std::span<const Meeting> meetings;
+  int clock = -1;  // Ranks with the same number have the same clock; -1: a clock of its own.
 };
 
 // The reference is the first known clock, or the first clock if none is known. It is not changed. An unknown
-// clock gets the constant shift that collectives with known clocks determine; it is then known, with a
-// residual. Afterwards known clocks are shifted, as lines in time and within their residuals, until all
-// meetings respect causality. Violations that residuals cannot explain, for example because a collective
-// failed, are not corrected.
+// clock gets the constant shift that collectives of all of its ranks with known clocks determine; it is then
+// known, with a residual. Afterwards known clocks are shifted, as lines in time and within their residuals,
+// until all meetings respect causality. Violations that residuals cannot explain, for example because a
+// collective failed, are not corrected.
 //
 // Returns the number of pairs of visits in which one rank still left before the other one entered.
 std::uint64_t refine_clocks(std::span<RankClock> ranks);

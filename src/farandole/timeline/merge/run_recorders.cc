@@ -18,6 +18,7 @@
 #include "farandole/timeline/merge/rank_choice.h"
 #include "farandole/timeline/merge/record_source.h"
 #include "farandole/timeline/merge/trace_merge.h"
+#include "farandole/timeline/recorder/node_file.h"
 #include "farandole/timeline/run_timeline.h"
 
 namespace farandole {
@@ -25,14 +26,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* extension = ".ftl";
-
 struct OpenedFile {
   RecorderReport report;
   std::optional<RunStart> start;         // std::nullopt if the header in the file cannot be trusted
   std::optional<RankInfo> header;        // of a rank that is not selected
   std::unique_ptr<RecordSource> source;  // null if the file cannot be read or the rank is not selected
 };
+
+RunStart start_of(const RecorderFile& file) {
+  return {file.start_realtime_ns(), file.world_size(), file.last_realtime_ns()};
+}
 
 // Reads the records only of selected ranks.
 void survey_file(const fs::path& path, const RankSet& selected, OpenedFile& opened) try {
@@ -43,7 +46,7 @@ void survey_file(const fs::path& path, const RankSet& selected, OpenedFile& open
   report.closed = file->closed();
   report.dropped = file->dropped();
   report.problems = file->problems();
-  if (report.problems.empty()) opened.start = {file->start_realtime_ns(), file->world_size()};
+  if (report.problems.empty()) opened.start = start_of(*file);
   for (const RecorderThread& thread : file->threads()) {
     report.overwritten += thread.overwritten;
     report.records += thread.recorded - thread.overwritten;
@@ -130,14 +133,13 @@ void choose_of(std::vector<std::unique_ptr<RecordSource>> sources, std::span<con
 
 std::vector<fs::path> recorder_files(const fs::path& run) {
   std::error_code failure;
-  if (fs::is_regular_file(run, failure)) return {run};
+  if (fs::is_regular_file(run, failure)) return is_node_file(run) ? parts_of(run) : std::vector{run};
   if (!fs::is_directory(run, failure))
     throw UserError("there is no run directory or file " + run.string() +
                     "; give a run directory or a recorder's file");
   const fs::path folder = fs::is_directory(run / "recorder", failure) ? run / "recorder" : run;
   std::vector<fs::path> files;
-  for (const auto& destination : staged_files_in(folder, extension, failure))
-    files.push_back(readable_at(destination));
+  for (const auto& destination : recorders_in(folder, failure)) files.push_back(readable_at(destination));
   if (failure) throw UserError("read the folder " + folder.string() + ": " + failure.message());
   if (files.empty())
     throw UserError(folder.string() +
@@ -185,6 +187,52 @@ RunRecorders open_run(const std::vector<fs::path>& files, const RunMergeOptions&
   return result;
 }
 
+std::vector<RankSign> read_signs(const fs::path& run) {
+  std::vector<RankSign> signs;
+  std::vector<RunStart> starts;
+  std::vector<fs::path> files;
+  try {
+    files = recorder_files(run);
+  } catch (const UserError&) {
+  }
+  for (const auto& path : files) try {
+      const RecorderFile file(path);
+      if (!file.problems().empty()) continue;
+      starts.push_back(start_of(file));
+      signs.push_back({path, file.rank(), file.host(), file.clock(), file.process(), starts.back(),
+                       file.closed(), !file.clock_samples().empty()});
+    } catch (const Error&) {
+    }
+  const auto last = last_of(starts);
+  std::erase_if(signs, [&](const RankSign& sign) { return is_earlier(sign.start, last); });
+  return signs;
+}
+
+bool has_whole_trace(const fs::path& run) {
+  // At the end of a run with a launcher, the ranks close their recorders after rank 0 has written the trace.
+  constexpr std::int64_t closing_takes_ns = 10'000'000'000;
+  const auto trace = std::max(changed_ns(run / "timeline.json.gz"), changed_ns(run / "timeline.json"));
+  std::error_code ignored;
+  const auto files = staged_files_in(run / "recorder", ".ftl", ignored);
+  return trace >= 0 && std::all_of(files.begin(), files.end(), [&](const fs::path& file) {
+           return changed_ns(readable_at(file)) <= trace + closing_takes_ns;
+         });
+}
+
+bool complete_run(const fs::path& run) {
+  std::error_code ignored;
+  if (!fs::is_directory(run / "recorder", ignored)) return false;
+  const auto signs = read_signs(run);
+  const bool over = std::all_of(signs.begin(), signs.end(), [](const RankSign& sign) {
+    return sign.closed || recorder_has_ended(sign.file);
+  });
+  if (signs.empty() || !over) return false;
+  if (!fs::exists(run / "launch/job.json", ignored)) pack_nodes(run);
+  if (has_whole_trace(run)) return false;
+  merge_run(run);
+  return true;
+}
+
 RunStart last_of(const std::vector<RunStart>& starts) {
   const auto last = std::max_element(starts.begin(), starts.end(), [](const auto& a, const auto& b) {
     return a.realtime_ns < b.realtime_ns;
@@ -194,7 +242,8 @@ RunStart last_of(const std::vector<RunStart>& starts) {
 
 bool is_earlier(const RunStart& start, const RunStart& last) {
   const bool other_size = start.world_size > 0 && last.world_size > 0 && start.world_size != last.world_size;
-  return start.realtime_ns + (other_size ? 0 : clocks_differ_ns) < last.realtime_ns;
+  return start.realtime_ns + (other_size ? 0 : clocks_differ_ns) < last.realtime_ns &&
+         (other_size || start.last_ns < last.realtime_ns);
 }
 
 std::string earlier_starts_text(std::size_t recorders) {

@@ -14,8 +14,9 @@
 
 namespace farandole {
 
-// Returns `run` itself if it is a file. Otherwise returns RUN/recorder/*.ftl in the order of their names; a
-// file that is still staged on this node (base/files/staging_file.h) is given with its local path.
+// Returns `run` itself if it is a rank's file, and its parts if it is a node's (recorder/node_file.h).
+// Otherwise returns the recorders in RUN/recorder in the order of their names; a file that is still staged on
+// this node (base/files/staging_file.h) is given with its local path.
 // Throws: UserError if there is no file.
 std::vector<std::filesystem::path> recorder_files(const std::filesystem::path& run);
 
@@ -65,13 +66,38 @@ inline constexpr std::int64_t clocks_differ_ns = 60'000'000'000;
 // Thread safety: any thread may call this at any time.
 struct RunStart {
   std::int64_t realtime_ns = 0;
-  int world_size = 0;  // 0 if unknown
+  int world_size = 0;        // 0 if unknown
+  std::int64_t last_ns = 0;  // when it recorded last; 0 if unknown
 };
 
 RunStart last_of(const std::vector<RunStart>& starts);
-// The ranks of one start begin at the same time, within the difference of the hosts' dates.
+// The ranks of one start begin at the same time, within the difference of the hosts' dates, or record at the
+// same time: one may come late.
 bool is_earlier(const RunStart& start, const RunStart& last);
 // One line for people; "" if `recorders` is 0.
 std::string earlier_starts_text(std::size_t recorders);
+
+// What the header of a recorder of the last start says, with the values of RecorderFile.
+struct RankSign {
+  std::filesystem::path file;
+  int rank = 0;
+  std::string host;
+  std::uint32_t clock = 0, process = 0;
+  RunStart start;
+  bool closed = false;
+  bool clock_measured = false;
+};
+// By file name. Files that cannot be read are left out.
+std::vector<RankSign> read_signs(const std::filesystem::path& run);
+
+// False if the run has no trace, or one that was written more than some seconds before its ranks last
+// recorded.
+bool has_whole_trace(const std::filesystem::path& run);
+
+// Does what ranks without a launcher leave undone, if all of them have ended: puts the recorders of each node
+// together, unless farandole run has started the ranks, and writes RUN/timeline.json.gz unless
+// has_whole_trace(). Returns whether it has written a trace.
+// Throws: as merge_run().
+bool complete_run(const std::filesystem::path& run);
 
 }  // namespace farandole

@@ -210,6 +210,10 @@ class SharedClocks {
     }
     for (const auto& [clock, trips] : round_trips)
       if (!trips.empty() && !models_.contains(clock)) models_.emplace(clock, ClockModel::fit(trips));
+    // Without rank 0 and without a measurement, the lowest rank has the reference.
+    const auto lowest = std::min_element(ranks.begin(), ranks.end(),
+                                         [](const auto* a, const auto* b) { return a->rank < b->rank; });
+    if (models_.empty() && lowest != ranks.end()) models_.emplace(clock_of(**lowest), ClockModel());
   }
 
   // std::nullopt if nothing is known about the rank's clock.
@@ -238,8 +242,12 @@ void sort_by_rank(std::vector<RankTimeline>& ranks) {
 
 std::uint64_t refine_clocks_of(std::vector<RankTimeline>& ranks) {
   std::vector<RankClock> clocks;
-  for (const RankTimeline& rank : ranks)
-    clocks.push_back({rank.clock, rank.clock_known, rank.records->info().meetings});
+  std::map<ClockKey, int> numbers;
+  for (const RankTimeline& rank : ranks) {
+    const auto& info = rank.records->info();
+    const int number = numbers.emplace(clock_of(info), static_cast<int>(numbers.size())).first->second;
+    clocks.push_back({rank.clock, rank.clock_known, info.meetings, number});
+  }
   const std::uint64_t broken = refine_clocks(clocks);
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     ranks[i].clock = clocks[i].model;
@@ -272,10 +280,13 @@ std::vector<RankTimeline> with_clocks(std::vector<std::unique_ptr<RecordSource>>
     const auto clock = clocks.model_of(source->info());
     ranks.push_back({std::move(source), clock.value_or(ClockModel()), clock.has_value()});
   }
+  // Ranks of one clock have one date, which may be set while they start.
+  std::map<ClockKey, std::int64_t> zeros;
   for (RankTimeline& rank : ranks) {
     if (rank.clock_known) continue;
     const RankInfo& info = rank.records->info();
-    const std::int64_t date_of_own_zero = info.start_realtime_ns - info.start_monotonic_ns;
+    const std::int64_t date_of_own_zero =
+        zeros.emplace(clock_of(info), info.start_realtime_ns - info.start_monotonic_ns).first->second;
     if (!date_of_zero) date_of_zero = date_of_own_zero;
     const auto shift = static_cast<double>(date_of_own_zero - *date_of_zero);
     rank.clock = ClockModel().shifted(0, shift, 0, shift, 0);

@@ -27,10 +27,14 @@ void protect_recorder(int fd) noexcept {
   lock(fd, F_RDLCK);
 }
 
+bool claim_file(int fd) noexcept {
+  return lock(fd, F_WRLCK);
+}
+
 bool cut_recorder(const std::filesystem::path& path) noexcept try {
   const OwnedDescriptor file(::open(path.c_str(), O_RDWR | O_CLOEXEC));
   struct stat before {};
-  if (file.get() < 0 || !lock(file.get(), F_WRLCK) || ::fstat(file.get(), &before) != 0) return false;
+  if (file.get() < 0 || !claim_file(file.get()) || ::fstat(file.get(), &before) != 0) return false;
   const RecorderFile reader(path);
   if (!reader.problems().empty()) return false;
   off_t end = 0;

@@ -11,6 +11,10 @@ namespace farandole {
 // killed. Does nothing if the file system has no locks.
 void protect_recorder(int fd) noexcept;
 
+// Takes a lock that lasts until the descriptor, which is open for writing, is closed. Returns false if
+// another process has protected the file or taken this lock, or if the file system has no locks.
+bool claim_file(int fd) noexcept;
+
 // Makes holes of what the file does not use and ends it after its last record. All readers can still read it,
 // also those of earlier versions. Its time of modification stays. The writer may be this process, which has
 // unmapped the file, or one that has ended. Returns false, and changes nothing, if another process still

@@ -12,6 +12,7 @@
 #include "farandole/base/files/file_bytes.h"
 #include "farandole/base/files/staging_file.h"
 #include "farandole/base/run/run_files.h"
+#include "farandole/timeline/recorder/node_file.h"
 
 namespace farandole {
 namespace {
@@ -31,7 +32,18 @@ std::string text_of(const std::array<char, n>& field) {
 
 }  // namespace
 
+std::uint32_t recorder::crc_of(const FixedHeader& header) {
+  return static_cast<std::uint32_t>(
+      ::crc32(0, reinterpret_cast<const Bytef*>(&header), offsetof(FixedHeader, crc)));
+}
+
 RecorderFile::RecorderFile(const std::filesystem::path& path) : path_(path), fd_(open_regular_file(path)) {
+  if (fd_.get() < 0 && errno == ENOTDIR) {
+    auto part = open_part(path);
+    fd_ = std::move(part.fd);
+    begin_ = part.begin;
+    end_ = part.bytes;
+  }
   if (fd_.get() < 0) {
     const int failure = errno;
     std::error_code none;
@@ -55,9 +67,9 @@ void RecorderFile::note(std::uint64_t offset, const std::string& what) {
   problems_.push_back(path_ + ", offset " + std::to_string(offset) + ": " + what);
 }
 
-// Returns less than `bytes` only at the end of the file.
 std::size_t RecorderFile::read(std::uint64_t offset, void* into, std::size_t bytes) const {
-  return read_bytes(fd_.get(), offset, {static_cast<std::byte*>(into), bytes}, path_);
+  const auto there = std::min<std::uint64_t>(bytes, end_ - std::min(offset, end_));
+  return read_bytes(fd_.get(), begin_ + offset, {static_cast<std::byte*>(into), there}, path_);
 }
 
 void RecorderFile::read_fixed_header() {
@@ -83,8 +95,7 @@ void RecorderFile::read_fixed_header() {
       fixed.file_bytes ==
           fixed.chunks_offset + std::uint64_t{fixed.chunk_records} * fixed.chunk_count * sizeof(Record);
   if (!known_shape) damaged_at(0, "the numbers in the header contradict each other");
-  const auto crc = ::crc32(0, reinterpret_cast<const Bytef*>(&fixed), offsetof(recorder::FixedHeader, crc));
-  if (crc != fixed.crc) {
+  if (crc_of(fixed) != fixed.crc) {
     note(0, "the header is damaged (checksum): rank, host and start may be wrong");
     header_.fixed.rank = rank_of_recorder(path_).value_or(fixed.rank);
   }
@@ -240,6 +251,13 @@ std::vector<Record> RecorderFile::newest_records(std::size_t slot, std::uint64_t
                                                  RecordDamage* damage) const {
   const std::uint64_t head = entries_.at(slot).head;
   return records_from(slot, head > most ? head - most : 0, damage);
+}
+
+std::int64_t RecorderFile::last_realtime_ns() const {
+  auto last = std::max(start_monotonic_ns(), end_monotonic_ns());
+  for (std::size_t slot = 0; slot < threads_.size(); ++slot)
+    for (const Record& record : newest_records(slot, 1)) last = std::max(last, record.end_ns);
+  return start_realtime_ns() + (last - start_monotonic_ns());
 }
 
 std::map<std::string, std::string> RecorderFile::facts() const {

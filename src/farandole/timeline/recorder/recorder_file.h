@@ -1,5 +1,5 @@
-// Reads a flight recorder's file (.ftl). The file may be from a killed process, truncated,
-// or still being written.
+// Reads a flight recorder's file (.ftl), or a part of a node's file (node_file.h). It may be from a killed
+// process, truncated, or still being written.
 // Thread safety: none; use from one thread at a time.
 #pragma once
 
@@ -54,7 +54,10 @@ class RecorderFile {
   std::int64_t last_step() const { return header_.step; }
   const recorder::Totals& totals() const { return header_.totals; }
   std::int64_t end_monotonic_ns() const { return header_.end_monotonic_ns; }  // 0 if it was not closed
-  std::uint64_t dropped() const { return header_.dropped; }                   // events that did not fit
+  // The end of the newest records, or the time at which it was closed.
+  // Units: nanoseconds since 1970, by the date of its host.
+  std::int64_t last_realtime_ns() const;
+  std::uint64_t dropped() const { return header_.dropped; }  // events that did not fit
   const std::vector<std::string>& names() const { return names_; }
   std::map<std::string, std::string> facts() const;  // the facts given to Timeline::set_metadata()
   // Whether only the library numbers the steps of the program, from 0 in each start.
@@ -83,6 +86,9 @@ class RecorderFile {
   // and added to *damage.
   std::vector<Record> records(std::size_t slot, RecordDamage* damage = nullptr) const;
 
+  // Returns less than `bytes` only at the end of the file.
+  std::size_t read(std::uint64_t offset, void* into, std::size_t bytes) const;
+
   // The parts of the file that hold something, ascending: header and names, and the records of each chunk.
   std::vector<std::pair<std::uint64_t, std::uint64_t>> used() const;
 
@@ -92,7 +98,6 @@ class RecorderFile {
  private:
   [[noreturn]] void damaged_at(std::uint64_t offset, const std::string& what) const;
   void note(std::uint64_t offset, const std::string& what);
-  std::size_t read(std::uint64_t offset, void* into, std::size_t bytes) const;
   void read_fixed_header();
   void read_clocks();
   void read_names();
@@ -104,6 +109,7 @@ class RecorderFile {
 
   std::string path_;
   OwnedDescriptor fd_;
+  std::uint64_t begin_ = 0, end_ = UINT64_MAX;  // in a node's file
   recorder::Header header_{};
   std::string host_;
   std::vector<std::string> names_;

@@ -171,7 +171,7 @@ inline constexpr std::string_view counted_steps = "optimizer";
 inline constexpr std::string_view stall_seconds_fact = "stall_seconds";
 inline constexpr std::size_t smallest_file = 128 << 10;
 
-// Never changes after creation. `crc` is the CRC-32 of the preceding bytes.
+// Never changes after creation. `crc` is that of crc_of().
 struct FixedHeader {
   std::array<char, 8> magic;
   std::uint32_t byte_order;
@@ -192,9 +192,12 @@ struct FixedHeader {
   std::uint32_t process;
   std::uint32_t clock;         // clock_id(); 0 in files of older writers
   std::array<char, 256> host;  // ends with a zero
-  std::uint32_t reserved2;
+  std::uint32_t part_pages;  // Of a part of a node's file, its length; 0 in other files.  Units: 4096 bytes.
   std::uint32_t crc;
 };
+
+// The CRC-32 of the bytes before `crc`.
+std::uint32_t crc_of(const FixedHeader& header);
 
 // What a reader needs of a whole start, also after the rings have overwritten its records. All zero in files
 // of older writers.

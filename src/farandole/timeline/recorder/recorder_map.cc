@@ -7,7 +7,6 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
-#include <zlib.h>
 
 #include "farandole/base/clock.h"
 #include "farandole/base/error.h"
@@ -96,8 +95,7 @@ void fill(recorder::FixedHeader& header, const recorder::Geometry& geometry, con
   header.clock = clock_id();
   header.process = static_cast<std::uint32_t>(::getpid());
   options.host.copy(header.host.data(), header.host.size() - 1);
-  header.crc = static_cast<std::uint32_t>(
-      ::crc32(0, reinterpret_cast<const Bytef*>(&header), offsetof(recorder::FixedHeader, crc)));
+  header.crc = crc_of(header);
 }
 
 }  // namespace

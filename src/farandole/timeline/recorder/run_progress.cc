@@ -9,6 +9,7 @@
 #include "farandole/base/files/file_bytes.h"
 #include "farandole/base/files/staging_file.h"
 #include "farandole/base/run/run_files.h"
+#include "farandole/timeline/recorder/node_file.h"
 #include "farandole/timeline/recorder/recorder_file.h"
 
 namespace farandole {
@@ -35,8 +36,18 @@ std::optional<double> median_step_ms(const std::vector<Record>& records) {
   return *middle > 0 ? std::optional(static_cast<double>(*middle) * 1e-6) : std::nullopt;
 }
 
+// The lowest rank stands for a rank 0 without a recorder.
+std::optional<std::filesystem::path> recorder_of(const std::filesystem::path& run) {
+  if (auto file = readable_recorder(run, 0)) return file;
+  std::error_code ignored;
+  const auto others = recorders_in(run / "recorder", ignored);
+  return others.empty() ? std::nullopt : std::optional(readable_at(others.front()));
+}
+
 RunProgress recorded_progress(const std::filesystem::path& run) try {
-  const RecorderFile file(readable_at(recorder_file(run, 0)));
+  const auto path = recorder_of(run);
+  if (!path) return {};
+  const RecorderFile file(*path);
   if (!file.problems().empty()) return {};
   RunProgress progress;
   // In step 7, which is the eighth, 7 steps are done. Outside of steps, as in an evaluation, the header has

@@ -9,12 +9,11 @@
 
 #include "farandole/base/error.h"
 #include "farandole/base/files/file_bytes.h"
-#include "farandole/base/files/staging_file.h"
 #include "farandole/base/run/earlier_starts.h"
-#include "farandole/base/run/run_files.h"
 #include "farandole/base/run/run_json.h"
 #include "farandole/base/text/json.h"
 #include "farandole/base/text/parse_number.h"
+#include "farandole/timeline/recorder/node_file.h"
 #include "farandole/timeline/recorder/recorder_file.h"
 
 namespace farandole {
@@ -60,14 +59,13 @@ struct ReadStart {
 
 void read_recorder(ReadStart& start, const fs::path& folder) {
   auto& times = start.times;
-  const auto file = readable_at(recorder_file(folder, 0));
-  std::error_code ignored;
-  if (!fs::exists(file, ignored)) {
+  const auto file = readable_recorder(folder, 0);
+  if (!file) {
     times.unknown = "there is no flight recorder of rank 0";
     return;
   }
   try {
-    start.recorder = std::make_unique<RecorderFile>(file);
+    start.recorder = std::make_unique<RecorderFile>(*file);
   } catch (const Error&) {
     times.unknown = "the flight recorder of rank 0 is damaged";
     return;
@@ -168,8 +166,7 @@ std::vector<RunStartTimes> read_run_starts(const fs::path& run, std::int64_t now
   for (const auto& folder : earlier_starts(run))
     starts.push_back(read_start(folder, "starts/" + folder.filename().string()));
   // A new start that does not record yet has moved the records of the start before.
-  std::error_code ignored;
-  if (fs::exists(readable_at(recorder_file(run, 0)), ignored)) {
+  if (readable_recorder(run, 0)) {
     auto last = read_start(run, "the last start");
     if (now_ns != 0) last.times.end_ns = last.times.worked_ns = std::max(now_ns, last.times.worked_ns);
     starts.push_back(std::move(last));
