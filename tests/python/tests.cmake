@@ -13,7 +13,7 @@ set_tests_properties(python.record python.broken python.backend python.exits pyt
                      PROPERTIES PROCESSORS 2 LABELS program)
 # Where tools/setup --spark or --frameworks has been called; tools/soak calls them.
 farandole_script_test(python.spark python/estimator/spark.sh 60)
-farandole_script_test(python.frameworks python/record/frameworks.sh 90)
+farandole_script_test(python.frameworks python/record/frameworks.sh 200)
 set_tests_properties(python.spark python.frameworks PROPERTIES PROCESSORS 2 LABELS "program;random")
 # Each version of PyTorch in the documentation, from PyPI.
 farandole_script_test(python.versions python/versions.sh 600)

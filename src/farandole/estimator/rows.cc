@@ -127,7 +127,8 @@ torch::Tensor RowTensors::rows_with_nan(const torch::Tensor& values, std::size_t
   if (count == 0) return {};
   if (options_.nan == "error")
     throw CorruptInput(fmt::format(
-        "{}: column {} has a NaN in row {}; correct the table, or leave out such rows with --nan skip",
+        "{}: column {} has a NaN in row {}; correct the table or take such rows out of it. `farandole fit --nan skip` "
+        "leaves them out, also when its model is evaluated",
         table_.source(), table_.columns()[columns_[column]].name,
         rows.numbers[static_cast<std::size_t>(nan.to(torch::kInt32).argmax().item<std::int64_t>())]));
   skipped_[2 + column] += count;

@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# Steps, global batch, rate and phases of programs of Lightning, Transformers and Accelerate are those of the framework.
+# Steps, global batch, rate and phases of programs of Lightning, Transformers, Accelerate, DeepSpeed, timm and PyTorch Geometric
+# are those of the framework.
 source "$(dirname "${BASH_SOURCE[0]}")/../../launch/expect.sh"
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 unset "${!SLURM_@}" "${!FARANDOLE_RUN_@}" MASTER_ADDR MASTER_PORT
 source "$FARANDOLE_SOURCE/tests/wheel_python.sh"
 wheel_python 2>/dev/null || { echo "skipped: no Python here has the PyTorch of tools/setup"; exit 77; }
-export PYTHONPATH=$PYTHONPATH:${FARANDOLE_FRAMEWORKS:-$FARANDOLE_SOURCE/.deps/frameworks} OMP_NUM_THREADS=1
-/usr/bin/python3 -W ignore -c 'import lightning, transformers, accelerate' 2>/dev/null || { echo "skipped: tools/setup --frameworks was not called"; exit 77; }
+frameworks=$FARANDOLE_SOURCE/.deps/frameworks
+[[ -d $frameworks/deepspeed ]] || { echo "skipped: tools/setup --frameworks was not called"; exit 77; }
+export PYTHONPATH=$PYTHONPATH:$frameworks OMP_NUM_THREADS=1
 
 # equal RANKS FRAMEWORK ACCUMULATE WORD...
 equal() {
@@ -36,4 +38,10 @@ equal 1 hf 4
 equal 2 hf 4 wait\>0
 equal 1 accelerate 1
 equal 2 accelerate 2 wait\>0
+equal 1 deepspeed 1 evaluation\>0
+equal 2 deepspeed 2 evaluation\>0 wait\>0 all_gather:all_gather
+equal 1 timm 1 evaluation\>0
+equal 2 timm 2 evaluation\>0 wait\>0
+equal 1 pyg 2
+equal 2 pyg 1 wait\>0
 exit $((failures > 0))

@@ -46,6 +46,7 @@ class Phases:
         self.is_within = False  # a phase in which no other begins
         self.last = None  # end of the last phase
         self.last_category = None
+        self.is_fetching = False  # a batch
         self.batches = None  # _Batches of the last batch
         self.epoch_batches, self.epoch = None, 0
         self.samples = 0  # of the step, on this rank
@@ -59,7 +60,7 @@ class Phases:
         self.stepped = False  # Without one: a backward pass has ended since the last step.
         self.optimizers = weakref.WeakSet()  # that have begun a step
         self.in_step = []  # ids of optimizers
-        self.scaled = None  # the optimizer that a GradScaler steps
+        self.is_one_step = False  # What optimizers do now is one step.
         self.in_backward = False
         self.sent = self.received = 0  # when the last gradients of this backward pass left, and came back
         self.in_flight = set()
@@ -293,7 +294,7 @@ class Phases:
             return
         self.in_step.pop()
         self.end(OPTIMIZER)
-        self.end_step(id(optimizer), self.last, (p for group in optimizer.param_groups for p in group["params"]))
+        self.end_step(id(optimizer), self.last, _parameters_of(optimizer))
 
     def end_own_step(self, end):
         """The step of a program without an optimizer."""
@@ -311,7 +312,7 @@ class Phases:
         if global_batch and self.counted <= 3 and self.facts.get("global_batch") != global_batch:
             parameters = list(parameters)
             if parameters:
-                self.facts.update(parameters=sum(p.numel() for p in parameters), device=parameters[0].device.type)
+                self.facts.update(parameters=sum(map(_whole_size, parameters)), device=parameters[0].device.type)
             self.tell(global_batch=global_batch)
         self.samples = 0
 
@@ -401,6 +402,17 @@ def _first_length(batch):
     return _first_length(batch[0]) if isinstance(batch, (list, tuple)) and batch else 0
 
 
+def _parameters_of(optimizer):
+    """Of an engine of DeepSpeed, the optimizer has only this rank's part."""
+    if isinstance(optimizer, torch.nn.Module):
+        return optimizer.parameters()
+    return (parameter for group in optimizer.param_groups for parameter in group["params"])
+
+
+def _whole_size(parameter):
+    return getattr(parameter, "ds_numel", None) or parameter.numel()  # ZeRO 3 leaves empty ones.
+
+
 def install():
     """Returns the Phases of this process."""
     phases = Phases()
@@ -453,9 +465,10 @@ def _watch_data(phases):
         return batches
 
     def __next__(original, batches):
-        if not phases.here(early=True):
+        if phases.is_fetching or not phases.here(early=True):
             return original(batches)
         phases.begin_batch()
+        phases.is_fetching = True
         try:
             batch = original(batches)
             phases.batches = getattr(batches, "_farandole", None)
@@ -463,10 +476,15 @@ def _watch_data(phases):
                 phases.batches.add(batch)
             return batch
         finally:
+            phases.is_fetching = False
             phases.end(DATA)
+
+    def watch_graphs():  # PyTorch Geometric fetches features in an iterator of its own.
+        replace(__next__, sys.modules["torch_geometric.loader.base"].DataLoaderIterator)
 
     replace(__iter__, dataloader.DataLoader)
     replace(__next__, dataloader._BaseDataLoaderIter)
+    _start.after("torch_geometric.loader.base", watch_graphs)
 
 
 def _watch_passes(phases):
@@ -513,24 +531,36 @@ def _watch_optimizers(phases):
     from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
     def before(optimizer, *_):
-        if not compiling() and phases.scaled is not optimizer and phases.here():
+        if not compiling() and not phases.is_one_step and phases.here():
             phases.begin_optimizer(optimizer)
 
     def after(optimizer, *_):
-        if not compiling() and phases.scaled is not optimizer and phases.here():
+        if not compiling() and not phases.is_one_step and phases.here():
+            phases.end_optimizer(optimizer)
+
+    def do_as_one_step(optimizer, function, *arguments, **named):
+        if phases.is_one_step or not phases.here():
+            return function(*arguments, **named)
+        phases.begin_optimizer(optimizer)
+        phases.is_one_step = True
+        try:
+            return function(*arguments, **named)
+        finally:
+            phases.is_one_step = False
             phases.end_optimizer(optimizer)
 
     def step(original, scaler, optimizer, *arguments, **named):
         """A GradScaler leaves out the optimizer's step if a gradient is not finite, but the program's step ends."""
-        if phases.scaled is not None or not phases.here():
-            return original(scaler, optimizer, *arguments, **named)
-        phases.begin_optimizer(optimizer)
-        phases.scaled = optimizer
-        try:
-            return original(scaler, optimizer, *arguments, **named)
-        finally:
-            phases.scaled = None
-            phases.end_optimizer(optimizer)
+        return do_as_one_step(optimizer, original, scaler, optimizer, *arguments, **named)
+
+    def _take_model_step(original, engine, *arguments, **named):
+        """An engine of DeepSpeed may leave it out, too, or call it for each group of parameters."""
+        return do_as_one_step(engine, original, engine, *arguments, **named)
+
+    def watch_engine():
+        engine = sys.modules["deepspeed.runtime.engine"].DeepSpeedEngine
+        if hasattr(engine, "_take_model_step"):
+            replace(_take_model_step, engine)
 
     def update(original, *arguments, **named):
         if not phases.here():
@@ -551,6 +581,7 @@ def _watch_optimizers(phases):
     scaler = getattr(torch.amp, "GradScaler", None) or torch.cuda.amp.GradScaler
     replace(step, scaler)
     replace(update, scaler)
+    _start.after("deepspeed.runtime.engine", watch_engine)
 
 
 def _watch_checkpoints(phases):
