@@ -63,6 +63,11 @@ int fdl_init(void);
  * never calls MPI or another rank, and never ends the program. Any thread may call it. Rank 0 calls it first: it
  * moves what an earlier start has left in the folder, and looks up to 20 seconds for a job on another host there. */
 int fdl_init_guest(int rank, int size, int local_rank, int local_size, const char* run_dir);
+/* After fdl_init_guest(): the ranks then watch each other, and compare their clocks. Rank 0 gets an invitation in
+ * `text`, a string of less than 4096 bytes that only ranks of the job may know, and the others give it to fdl_meet().
+ * Neither waits for other ranks. */
+int fdl_invite(char* text, size_t bytes);
+int fdl_meet(const char* text);
 int fdl_is_running(void); /* 1 between fdl_init() and fdl_close() */
 /* Ends the recording, groups and reducers, then MPI if fdl_init() has started it. Other ranks may work on
  * meanwhile. Functions that get a group or a reducer afterwards return 64. */

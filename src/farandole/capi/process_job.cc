@@ -172,6 +172,16 @@ int fdl_init_guest(int rank, int size, int local_rank, int local_size, const cha
                           run_dir);
   });
 }
+int fdl_invite(char* text, std::size_t bytes) {
+  return attempt([&] {
+    const auto invitation = capi::need_job().job.invite();
+    if (invitation.size() >= bytes) throw UserError("the invitation needs more bytes; give 4096");
+    text[invitation.copy(text, bytes - 1)] = '\0';
+  });
+}
+int fdl_meet(const char* text) {
+  return attempt([&] { capi::need_job().job.meet(text); });
+}
 int fdl_is_running() {
   return capi::running() != nullptr ? 1 : 0;
 }

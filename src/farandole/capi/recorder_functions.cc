@@ -259,6 +259,7 @@ void fdl_begin_first_step() {
 int fdl_end_step(const void* optimizer, int64_t end) {
   auto* const own = capi::running();
   if (own == nullptr) return 0;
+  own->job.watch_if_met();
   const int counted = own->job.optimizer_ended_step(optimizer, end);
   for (int i = 0; i < counted; ++i) own->job.calls().count_step();
   return counted;
@@ -293,9 +294,10 @@ void fdl_observe_end(void* observed) {
   delete static_cast<capi::Observed*>(observed);
 }
 int64_t fdl_enter(void* observed, const char* operation, const char* name, size_t bytes, int waits) {
-  return capi::running() == nullptr
-             ? -1
-             : static_cast<capi::Observed*>(observed)->enter(operation, name, bytes, waits != 0);
+  auto* const own = capi::running();
+  if (own == nullptr) return -1;
+  own->job.watch_if_met();
+  return static_cast<capi::Observed*>(observed)->enter(operation, name, bytes, waits != 0);
 }
 void fdl_leave(void* observed, int64_t call) {
   if (capi::running() != nullptr) static_cast<capi::Observed*>(observed)->leave(call);

@@ -1,11 +1,15 @@
 #include "farandole/job/job.h"
 
 #include <algorithm>
+#include <atomic>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <fmt/format.h>
+#include <future>
 #include <optional>
+#include <thread>
+#include <unistd.h>
 #include <utility>
 
 #include "farandole/base/clock.h"
@@ -36,6 +40,10 @@ namespace farandole {
 // In the order in which they need each other; the watchdog ends first.
 struct Job::Parts {
   RankLayout guest;
+  std::unique_ptr<ControlPlane> control;  // of a guest that meets others
+  std::thread meeting;
+  std::optional<WatchPost> post;  // is there when `met` is true
+  std::atomic<bool> met{false};
   std::optional<ErrorExit> error_exit;  // These two are not in a guest.
   std::optional<World> world;
   std::optional<RunLease> lease;
@@ -85,7 +93,9 @@ Job::Job(const GuestRank& rank) : parts_(std::make_unique<Parts>()) {
   layout.node_cores = allowed_cores();
 }
 
-Job::~Job() = default;
+Job::~Job() {
+  if (parts_->meeting.joinable()) leave_others();
+}
 
 const RankLayout& Job::layout() const {
   return is_guest() ? parts_->guest : parts_->world->layout();
@@ -183,7 +193,7 @@ CollectiveRegistry& Job::calls() {
   return parts_->calls;
 }
 CollectiveRegistry* Job::watched_calls() {
-  return parts_->watchdog == nullptr ? nullptr : &parts_->calls;
+  return parts_->watchdog == nullptr && !is_guest() ? nullptr : &parts_->calls;
 }
 
 void Job::watch_stalls(const WatchdogOptions& options) {
@@ -203,6 +213,67 @@ bool Job::is_ending(ExitCode code) {
   const bool is_new_loss = code == ExitCode::peer_lost && watchdog->claim_loss();
   const bool is_first = watchdog->leave(code != ExitCode::peer_lost);
   return is_new_loss || is_first;
+}
+
+std::string Job::invite() {
+  const auto told = std::make_shared<std::promise<std::string>>();
+  MeetingPlace place;
+  place.publish = [told](const std::string& text) { told->set_value(text); };
+  meet(std::move(place));
+  return layout().size > 1 ? told->get_future().get() : "";
+}
+
+void Job::meet(const std::string& invitation) {
+  MeetingPlace place;
+  place.look = [invitation] { return std::optional(invitation); };
+  meet(std::move(place));
+}
+
+void Job::meet(MeetingPlace place) {
+  auto& parts = *parts_;
+  const auto& own = layout();
+  if (!is_guest() || own.size == 1 || parts.control != nullptr) return;
+  ControlPlane::Start start{own.rank, own.size, own.local_size < own.size, std::move(place)};
+  start.obeys = false;
+  parts.control = std::make_unique<ControlPlane>(std::move(start));
+  parts.control->patience = std::chrono::milliseconds(100);
+  parts.meeting = start_quiet_thread([&parts] {
+    constexpr std::chrono::seconds limit(60);
+    auto& control = *parts.control;
+    try {
+      control.join(limit);
+      if (parts.recording != nullptr) parts.recording->use(control);
+      const auto layout = layout_of(control);
+      std::vector<int> present;
+      for (int rank = 0; rank < layout.size; ++rank)
+        if (!layout.hosts[static_cast<std::size_t>(rank)].empty()) present.push_back(rank);
+      if (const auto missing = static_cast<std::size_t>(layout.size) - present.size();
+          missing > 0 && layout.rank == 0)
+        log_warning("{} of {} ranks have no recorder, or cannot reach rank 0; they are not watched", missing,
+                    layout.size);
+      parts.post = make_watch_post(control, std::move(present), layout.nodes);
+      parts.met = true;
+    } catch (const Error& error) {
+      if (!control.stopped()) log_warning("this rank is recorded, but not watched: {}", error.what());
+    }
+  });
+}
+
+void Job::watch_if_met() {
+  auto& parts = *parts_;
+  if (!parts.met || parts.watchdog != nullptr || ::gettid() != ::getpid()) return;
+  auto layout = parts.guest;
+  layout.hosts.clear();
+  for (const auto& facts : parts.control->ranks()) layout.hosts.push_back(facts.host);
+  parts.watchdog = std::make_unique<Watchdog>(std::move(*parts.post), layout, parts.calls, nullptr);
+  parts.watchdog->end_alone();
+  watch_stalls(WatchdogOptions::from_environment());
+}
+
+// Nobody waits for this rank, nor does it wait for others.
+void Job::leave_others() {
+  parts_->control->stop();
+  parts_->meeting.join();
 }
 
 void Job::abort(int exit_code) {
@@ -379,6 +450,7 @@ void Job::program_marks_steps() {
 }
 
 void Job::close_recording() {
+  if (parts_->meeting.joinable()) leave_others();
   parts_->trace_requests.reset();
   parts_->gpu_activity.reset();
   parts_->recording.reset();

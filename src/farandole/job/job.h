@@ -127,6 +127,13 @@ class Job {
   // Returns false if the error is known: the watchdog of this rank has already reported the lost peer, or,
   // for other errors, another rank of this node has called this before.
   bool is_ending(ExitCode code);
+  // A guest meets the other ranks with the invitation that rank 0 gives. It is then watched as the others are, and
+  // its clock is compared with theirs. Neither function waits for them.
+  // Throws: Error if no socket or thread can be made.
+  std::string invite();
+  void meet(const std::string& invitation);
+  // Call this now and then on the main thread of a guest.
+  void watch_if_met();
   // Ends all ranks at once.
   [[noreturn]] void abort(int exit_code);
   // The end of this object does not wait for ranks that work on.
@@ -184,6 +191,8 @@ class Job {
   struct Parts;  // job.cc
   void reconnect();
   void refuse_while_joining();
+  void meet(MeetingPlace place);
+  void leave_others();
   std::unique_ptr<TracedCommunicator> traced(std::unique_ptr<Communicator> communicator,
                                              std::uint16_t number);
   void record_stall_limit();

@@ -189,6 +189,11 @@ void ControlPlane::stop() {
   arrived_.notify_all();
 }
 
+bool ControlPlane::stopped() {
+  const std::lock_guard lock(mutex_);
+  return stopped_;
+}
+
 void ControlPlane::join(std::optional<std::chrono::nanoseconds> limit) {
   if (size_ == 1) return;
   std::optional<Clock::time_point> until;

@@ -86,6 +86,7 @@ class ControlPlane {
   void join(std::optional<std::chrono::nanoseconds> limit = std::nullopt);
   // join(), wait() and connect() throw from now on.
   void stop();
+  bool stopped();
 
   // Tells all other ranks to end at once with this exit code, and waits a moment until they are told.
   void end_all(int exit_code);

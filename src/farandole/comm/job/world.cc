@@ -80,7 +80,28 @@ bool meets_through_mpi() {
          (value_of_variable("FARANDOLE_MEETING").empty() && has_process_manager(&std::getenv));
 }
 
-// Each node is identified by its lowest rank.
+// What the program's own MPI says, else the launcher.
+ControlPlane::Start start_of_job() {
+  ControlPlane::Start start;
+  if (mpi_is_running()) {
+    start.rank = rank_in(MPI_COMM_WORLD);
+    start.size = size_of(MPI_COMM_WORLD);
+  } else {
+    if (const auto mixed = mixed_world_message(&std::getenv)) throw UserError(*mixed);
+    const auto rank = launched_rank(&std::getenv), size = expected_world_size(&std::getenv);
+    if (size && size->value > 1 && !rank) throw UserError(world_of_one_message(*size, &std::getenv));
+    if (rank && size) start.size = size->value;
+    if (rank && size) start.rank = rank->value;
+  }
+  start.several_nodes = !is_on_one_node(start.size);
+  start.meeting = !start.several_nodes  ? meet_on_node(name_of_start())
+                  : meets_through_mpi() ? meet_through_mpi()
+                                        : meet_in_file(meeting_file());
+  return start;
+}
+
+}  // namespace
+
 RankLayout layout_of(ControlPlane& control) {
   RankLayout layout;
   layout.rank = control.rank();
@@ -110,28 +131,6 @@ RankLayout layout_of(ControlPlane& control) {
   for (const auto word : cores) layout.node_cores += std::popcount(word);
   return layout;
 }
-
-// What the program's own MPI says, else the launcher.
-ControlPlane::Start start_of_job() {
-  ControlPlane::Start start;
-  if (mpi_is_running()) {
-    start.rank = rank_in(MPI_COMM_WORLD);
-    start.size = size_of(MPI_COMM_WORLD);
-  } else {
-    if (const auto mixed = mixed_world_message(&std::getenv)) throw UserError(*mixed);
-    const auto rank = launched_rank(&std::getenv), size = expected_world_size(&std::getenv);
-    if (size && size->value > 1 && !rank) throw UserError(world_of_one_message(*size, &std::getenv));
-    if (rank && size) start.size = size->value;
-    if (rank && size) start.rank = rank->value;
-  }
-  start.several_nodes = !is_on_one_node(start.size);
-  start.meeting = !start.several_nodes  ? meet_on_node(name_of_start())
-                  : meets_through_mpi() ? meet_through_mpi()
-                                        : meet_in_file(meeting_file());
-  return start;
-}
-
-}  // namespace
 
 World::World() {
   auto start = start_of_job();

@@ -84,6 +84,10 @@ class World {
   std::optional<LinkChoice> links_;  // set by the first communicator of several nodes
 };
 
+// The layout of the ranks that have come, as this one sees it.
+// Collective: every rank that has come must call this in the same order.
+RankLayout layout_of(ControlPlane& control);
+
 // Ends all ranks of the job at once; after a lost peer, a supervised rank ends alone, and its
 // supervisor the job.
 [[noreturn]] void abort_job(ControlPlane* control, int exit_code);

@@ -31,9 +31,8 @@ void MpiLink::send(const std::byte* data, std::size_t bytes) {
 }
 
 void MpiLink::receive(std::byte* data, std::size_t bytes) {
-  check_mpi(
-      MPI_Irecv(data, static_cast<int>(bytes), MPI_BYTE, peer_, 0, comm_, &receives_.emplace_back()),
-      "MPI_Irecv");
+  check_mpi(MPI_Irecv(data, static_cast<int>(bytes), MPI_BYTE, peer_, 0, comm_, &receives_.emplace_back()),
+            "MPI_Irecv");
 }
 
 // A rank that makes another call sends other sizes after its header. The header is reported first, so that

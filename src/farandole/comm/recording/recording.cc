@@ -105,13 +105,18 @@ Recording::Recording(std::unique_ptr<MessageChannel> channel, Timeline& timeline
       options_(std::move(options)),
       channel_(std::move(channel)),
       counters_(counters_of(timeline, options_.gpu, options_.of_main_thread)) {
-  if (channel_ != nullptr && measures_clock(channel_->control()))
-    clock_rounds_ = std::make_unique<ClockRounds>(channel_->control(), between_rounds,
-                                                  [this](auto round_trips) { take(round_trips); });
+  if (channel_ != nullptr) use(channel_->control());
   mpi_trace_.emplace(timeline_);
 }
 
 Recording::~Recording() = default;
+
+void Recording::use(ControlPlane& control) {
+  control_ = &control;
+  if (measures_clock(control))
+    clock_rounds_ = std::make_unique<ClockRounds>(control, between_rounds,
+                                                  [this](auto round_trips) { take(round_trips); });
+}
 
 void Recording::take(std::span<const RoundTrip> round_trips) {
   for (const auto& trip : round_trips)
@@ -124,7 +129,7 @@ void Recording::close() {
   counters_.reset();
   if (std::exchange(clock_rounds_, nullptr) == nullptr) return;
   try {
-    take(best_of_bursts(measure_clock(channel_->control())));
+    take(best_of_bursts(measure_clock(*control_)));
   } catch (const Error&) {  // Rank 0 has ended before.
   }
 }

@@ -38,6 +38,9 @@ class Recording {
   Recording(std::unique_ptr<MessageChannel> channel, Timeline& timeline, TraceOptions options);
   ~Recording();
 
+  // From now on, the clock is compared with rank 0's, if this rank measures it. For a recording that was made
+  // without a channel. `control` must outlive this object.
+  void use(ControlPlane& control);
   // Takes the last clock samples. Call it only once, while no other thread is in an MPI call of the program.
   void close();
   // Calls close() and sends the records of up to merge_limit ranks to rank 0, which writes
@@ -61,6 +64,7 @@ class Recording {
   std::unique_ptr<MessageChannel> channel_;
   std::unique_ptr<CounterSampler> counters_;
   std::vector<RoundTrip> round_trips_;         // written by the thread of clock_rounds_ while it exists
+  ControlPlane* control_ = nullptr;            // of clock_rounds_
   std::unique_ptr<ClockRounds> clock_rounds_;  // set if this rank measures
   std::optional<MpiTrace> mpi_trace_;
 };

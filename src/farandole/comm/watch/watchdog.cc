@@ -81,6 +81,7 @@ Watchdog::Watchdog(WatchPost post, RankLayout layout, CollectiveRegistry& calls,
       self_(layout_.rank, calls, probe_),
       stalls_(post_, layout_, self_, [this](const std::string& text) { say(text); }),
       deadlocks_(post_, layout_) {
+  if (abort_) termination_.emplace();
   const std::int64_t now = now_ns();
   self_.look(now);
   // So that the other ranks of the node know its process from the start.
@@ -125,8 +126,9 @@ void Watchdog::run() {
   ::pthread_setname_np(::pthread_self(), "watchdog");
   const auto peers = post_.peers->descriptors();
   for (;;) {
-    std::vector<pollfd> waiting = {{stop_.descriptor(), POLLIN, 0},
-                                   {terminated_ns_ == 0 ? termination_.descriptor() : -1, POLLIN, 0}};
+    std::vector<pollfd> waiting = {
+        {stop_.descriptor(), POLLIN, 0},
+        {termination_ && terminated_ns_ == 0 ? termination_->descriptor() : -1, POLLIN, 0}};
     for (const int peer : peers) waiting.push_back({peers_end_ ? -1 : peer, POLLIN, 0});
     ::poll(waiting.data(), waiting.size(), static_cast<int>(tick_ns() / ns_per_ms));
     if (waiting[0].revents != 0) {
@@ -216,7 +218,7 @@ void Watchdog::note_loss(const LostRank& lost, bool seen_here, std::int64_t now)
 
 void Watchdog::mind_termination(std::int64_t now) {
   if (terminated_ns_ == 0) {
-    if (!termination_.requested()) return;
+    if (!termination_ || !termination_->requested()) return;
     terminated_ns_ = now;
     call_the_roll();
   }
@@ -251,7 +253,7 @@ void Watchdog::close_the_roll(std::int64_t now) {
 }
 
 void Watchdog::mind_abort(std::int64_t now) {
-  if (ending_) return;
+  if (ending_ || !abort_) return;
   if (lost_ns_ != 0 && now - lost_ns_ > WatchTimes::grace &&
       (at_end_ || self_.waited_ns() > WatchTimes::grace))
     return end_job(ExitCode::peer_lost);
@@ -286,7 +288,8 @@ void Watchdog::mind_deadlock(std::int64_t now) {
   const auto sentence = deadlocks_.tick(now);
   if (!sentence) return;
   say(*sentence);
-  end_job(ExitCode::user_error);
+  ending_ = true;
+  if (abort_) end_job(ExitCode::user_error);
 }
 
 void Watchdog::end_job(ExitCode why) {
@@ -308,11 +311,8 @@ void Watchdog::say(const std::string& text) const {
 
 std::unique_ptr<Watchdog> make_watchdog(ControlPlane& control, const RankLayout& layout,
                                         CollectiveRegistry& calls, std::function<void(int)> abort) {
-  std::vector<int> present;
-  for (int rank = 0; rank < layout.size; ++rank)
-    if (!control.ranks()[static_cast<std::size_t>(rank)].host.empty()) present.push_back(rank);
-  return std::make_unique<Watchdog>(make_watch_post(control, std::move(present), layout.nodes), layout, calls,
-                                    std::move(abort));
+  return std::make_unique<Watchdog>(make_watch_post(control, all_ranks(layout.size), layout.nodes), layout,
+                                    calls, std::move(abort));
 }
 
 }  // namespace farandole

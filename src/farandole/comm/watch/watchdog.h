@@ -77,7 +77,8 @@ void say_on_stderr(int rank, const std::string& text);
 
 class Watchdog {
  public:
-  // `calls` must outlive this object. `abort` ends the job with an exit code.
+  // `calls` must outlive this object. `abort` ends the job with an exit code. If it is null, this only reports,
+  // and leaves the program's signals alone.
   Watchdog(WatchPost post, RankLayout layout, CollectiveRegistry& calls, std::function<void(int)> abort);
   // Calls come_to_end() and leave(). If the job has several nodes, first waits for all ranks, so that none of
   // them is silent while others still wait; not after end_alone().
@@ -126,7 +127,7 @@ class Watchdog {
   SelfWatch self_;
   StallWatch stalls_;
   DeadlockWatch deadlocks_;
-  Termination termination_;
+  std::optional<Termination> termination_;
   StopEvent stop_;
   std::atomic<std::int64_t> abort_ns_{0};
   std::atomic<bool> loss_claimed_{false};

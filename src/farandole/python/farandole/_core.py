@@ -32,6 +32,8 @@ _ENDS = [_TICKET]
 _WAITING = {
     "fdl_init": [],
     "fdl_init_guest": [c_int, c_int, c_int, c_int, c_char_p],
+    "fdl_invite": [c_char_p, c_size_t],
+    "fdl_meet": [c_char_p],
     "fdl_close": [],
     "fdl_close_at_exit": [],
     "fdl_abort": [c_int, c_char_p],

@@ -4,6 +4,7 @@ A thread of its own loads the library, finds the run directory and begins to rec
 nothing of this. Whatever fails, the program goes on, and a line says what is not recorded.
 """
 import atexit
+import ctypes
 import json
 import os
 import socket
@@ -116,6 +117,7 @@ class Guest:
         self.place = self.store = None
         self.recorder = None  # check, core and quick of _core, once it records
         self.failed = False
+        self.invitation = None  # of rank 0, with which the ranks find each other
         self.work = SimpleQueue()  # calls that may wait for files
 
     def may_begin(self):
@@ -175,7 +177,12 @@ class Guest:
             self._tell(why=str(error))
             raise
         self.recorder = check, core, quick
-        self._tell(folder=folder)
+        invitation = ctypes.create_string_buffer(4096)
+        if place.rank == 0:
+            check(core.invite(invitation, len(invitation)))
+        elif self.invitation:
+            check(core.meet(self.invitation.encode()))
+        self._tell(folder=folder, invitation=invitation.value.decode())
 
     def _tell(self, **answer):
         if self.store and self.place.rank == 0:
@@ -202,6 +209,7 @@ class Guest:
         answer = json.loads(self.store.get("run"))
         if "why" in answer:
             raise _Refused(answer["why"])
+        self.invitation = answer["invitation"]
         return answer["folder"]
 
     def _folder_without_store(self):
