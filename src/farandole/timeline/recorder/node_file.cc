@@ -74,7 +74,8 @@ bool has_ended(const RecorderFile& recorder) {
 
 // Of the ranks that have ended, as that of `locked` has, which this process has claimed. Damaged files stay
 // as they are. `all`: whether none of the other ranks may record.
-std::vector<Source> sources_of(const std::vector<fs::path>& files, const fs::path& locked, bool& all) {
+std::vector<Source> sources_of(const std::vector<fs::path>& files, const fs::path& locked, bool only_here,
+                               bool& all) {
   std::vector<Source> sources;
   all = true;
   for (const auto& file : files) {
@@ -87,7 +88,8 @@ std::vector<Source> sources_of(const std::vector<fs::path>& files, const fs::pat
     } catch (const Error&) {
       continue;
     }
-    if (!source.recorder->problems().empty()) continue;
+    if (!source.recorder->problems().empty() || (only_here && source.recorder->clock() != clock_id()))
+      continue;
     if (file == locked || has_ended(*source.recorder))
       sources.push_back(std::move(source));
     else
@@ -123,11 +125,11 @@ void write_parts(const std::vector<Source>& sources, const RawData& file) {
   file.resize(begin);
 }
 
-// `only_all`: does nothing while one of the ranks may still record.
-bool pack(const std::vector<fs::path>& files, bool only_all, bool sync) {
+// `only_here`: packs the ranks of this host, and only if none of them may still record.
+bool pack(const std::vector<fs::path>& files, bool only_here, bool sync) {
   bool all = true;
-  auto sources = sources_of(files, {}, all);
-  if (sources.empty() || (only_all && !all)) return false;
+  auto sources = sources_of(files, {}, only_here, all);
+  if (sources.empty() || (only_here && !all)) return false;
   const auto target = node_file_of(files.front().parent_path(), *sources.front().recorder);
   // The next call replaces what a kill leaves.
   const auto temporary = fs::path(target).replace_extension(".part");
@@ -138,7 +140,7 @@ bool pack(const std::vector<fs::path>& files, bool only_all, bool sync) {
   const auto locked = sources.front().file;
   const OwnedDescriptor lock(::open(locked.c_str(), O_RDWR | O_CLOEXEC));
   if (lock.get() < 0 || !claim_file(lock.get())) return false;
-  sources = sources_of(files, locked, all);
+  sources = sources_of(files, locked, only_here, all);
   if (sources.empty()) return false;
   timespec newest{};
   std::set<int> ranks;

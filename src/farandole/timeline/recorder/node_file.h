@@ -38,13 +38,12 @@ std::vector<std::filesystem::path> recorders_in(const std::filesystem::path& fol
 std::optional<std::filesystem::path> readable_recorder(const std::filesystem::path& run_dir, int rank);
 
 // Each rank of a node calls this after it has closed its recorder. The last one puts the recorders of these
-// ranks together; no rank waits for another. Returns whether this call has done it. A kill at any moment
-// leaves all rank files, or the node's file. Nothing is synchronized (fsync), as recorders are not. After an
-// error, and on a file system without locks, the rank files stay.
+// ranks together; no rank waits for another, and ranks of other hosts are left out. Returns whether this call
+// has done it. A kill at any moment leaves all rank files, or the node's file. Nothing is synchronized
+// (fsync), as recorders are not. After an error, and on a file system without locks, the rank files stay.
 bool pack_node(const std::filesystem::path& run_dir, std::span<const int> ranks) noexcept;
 
-// A reader does the same for all nodes of a run, and synchronizes. The files of ranks that may still run
-// stay.
+// A reader does the same for all nodes of a run, and synchronizes. Files of ranks that may still run stay.
 void pack_nodes(const std::filesystem::path& run_dir) noexcept;
 
 // Whether the rank of this file has closed it, or was killed on this host.
