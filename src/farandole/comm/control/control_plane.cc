@@ -44,27 +44,10 @@ struct Greeting {
   std::int32_t from = 0, to = 0;
 };
 
-struct FrameHead {
-  ControlPlane::Channel channel = 0;
-  std::uint64_t bytes = 0;
-};
-
 struct TimeAnswer {
   std::uint64_t number = 0;
   std::int64_t reference_ns = 0, received_ns = 0;  // the latter is set where it arrives
 };
-
-struct Way {
-  sockaddr_storage address{};
-  socklen_t bytes = 0;
-};
-
-Way way_to(const UnixName& name) {
-  Way way;
-  std::memcpy(&way.address, &name.address, sizeof name.address);
-  way.bytes = name.bytes;
-  return way;
-}
 
 OwnedDescriptor listen_at(const UnixName& name) {
   OwnedDescriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
@@ -85,6 +68,17 @@ bool may_retry(int error) {
 }
 
 }  // namespace
+
+struct ControlPlane::FrameHead {
+  Channel channel = 0;
+  std::uint64_t bytes = 0;
+};
+
+struct ControlPlane::Way {
+  Way(const void* to, socklen_t length) : bytes(length) { std::memcpy(&address, to, length); }
+  sockaddr_storage address{};
+  socklen_t bytes;
+};
 
 struct ControlPlane::Connection {
   OwnedDescriptor socket;
@@ -446,9 +440,12 @@ ControlPlane::Connection& ControlPlane::dial(int to, std::uint64_t number) {
   auto& connection = add(OwnedDescriptor(), Kind::connecting);
   connection.peer = to;
   connection.number = number;
-  if (own.node == other.node) connection.ways.push_back(way_to(UnixName(name_of(to))));
+  if (own.node == other.node) {
+    const UnixName name(name_of(to));
+    connection.ways.emplace_back(&name.address, name.bytes);
+  }
   for (const auto& address : reachable(own.addresses, other.addresses, own.host == other.host))
-    connection.ways.push_back({address.address, size_of_address(address.address)});
+    connection.ways.emplace_back(&address.address, size_of_address(address.address));
   if (number == 0) ways_[to] = &connection;
   try_next_way(connection);
   wake();  // It may be the first one with a limit.

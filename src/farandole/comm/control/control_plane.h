@@ -120,6 +120,8 @@ class ControlPlane {
   OwnedDescriptor connect(int with, std::uint64_t number);
 
  private:
+  struct FrameHead;
+  struct Way;
   struct Connection;
   enum class Kind { wake, listener, invites, connecting, greeted, stranger, open, closed };
 
