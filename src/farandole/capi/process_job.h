@@ -33,7 +33,6 @@ struct ProcessJob {
   Job job;
   // The tickets outlive the job, because threads may wait in fdl_next_done() until its end.
   const std::shared_ptr<Tickets> tickets;
-  MessageProgress messages{*tickets};
   std::vector<std::unique_ptr<GroupHandle>> groups;
   std::vector<std::unique_ptr<ReducerHandle>> reducers;
   // On rank 0, if the program gives them something.

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <fmt/format.h>
 #include <functional>
+#include <limits>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -153,6 +154,23 @@ void report_mismatch(Communicator& group, const CallDescriptor& own, std::span<c
   group.all_gather("differing calls", &own, by_rank.data(),
                    std::vector<std::size_t>(by_rank.size(), sizeof own));
   throw CallMismatch(describe_mismatch(by_rank, ranks));
+}
+
+std::size_t compare_sizes(Communicator& group, std::string_view name, std::span<const std::size_t> send_bytes,
+                          std::span<const std::size_t> arriving, std::span<const std::size_t> receive_bytes,
+                          std::span<const int> ranks) {
+  const auto first = std::ranges::mismatch(arriving, receive_bytes).in1 - arriving.begin();
+  constexpr auto none = std::numeric_limits<std::int64_t>::max();
+  std::int64_t least[2] = {first == group.size ? none : first * group.size + group.rank,
+                           -static_cast<std::int64_t>(std::ranges::max(send_bytes))};
+  group.allreduce(name, least, 2, DType::int64, ReduceOp::min);
+  if (least[0] == none) return static_cast<std::size_t>(-least[1]);
+  const auto from = static_cast<std::size_t>(least[0] / group.size),
+             to = static_cast<std::size_t>(least[0] % group.size);
+  std::uint64_t sizes[2] = {arriving[from], receive_bytes[from]};  // of the receiver, which knows both
+  group.broadcast(name, sizes, sizeof sizes, static_cast<int>(to));
+  throw UserError(fmt::format("all_to_all '{}': rank {} sends {} bytes to rank {}, which expects {}", name,
+                              ranks[from], sizes[0], ranks[to], sizes[1]));
 }
 
 }  // namespace farandole

@@ -318,7 +318,11 @@ TEST(LeaderGroups, MessagesArriveInTheirPlaces) {
             receives[to][from].emplace_back(received.emplace_back(data.size()));
           }
       for (std::size_t rank = 0; rank < ranks; ++rank)
-        nodes[rank].start_messages(sends[rank], receives[rank]);
+        for (std::size_t distance = 1; distance < ranks; ++distance) {
+          const auto to = (rank + distance) % ranks, from = (rank + ranks - distance) % ranks;
+          nodes[rank].start_messages(static_cast<int>(to), sends[rank][to], static_cast<int>(from),
+                                     receives[rank][from]);
+        }
       ASSERT_TRUE(nodes.advance_all());
       ASSERT_EQ(received, sent) << "round " << round << ", " << ranks << " ranks";
     }

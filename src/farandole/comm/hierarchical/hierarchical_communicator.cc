@@ -1,15 +1,11 @@
 #include "farandole/comm/hierarchical/hierarchical_communicator.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
-#include <fmt/format.h>
-#include <limits>
 #include <map>
 #include <utility>
 #include <vector>
 
-#include "farandole/base/error.h"
 #include "farandole/comm/kernels/kernels.h"
 #include "farandole/comm/shm/memory_blocks.h"
 
@@ -150,6 +146,10 @@ HierarchicalCommunicator::HierarchicalCommunicator(Parts parts, LeaderPlan plan,
                             2 * largest_node(plan_) * static_cast<std::size_t>(size) * least_cell)) {
   for (std::size_t k = 0; k < parts_.leader_groups.size(); ++k)
     if (parts_.leader_groups[k] != nullptr) served_.push_back(k);
+  if (parts_.node != nullptr)
+    parts_.node->set_while_waiting([this] {
+      for (const std::size_t k : served_) parts_.leader_groups[k]->keep_moving();
+    });
 }
 
 HierarchicalCommunicator::~HierarchicalCommunicator() = default;
@@ -180,6 +180,7 @@ void HierarchicalCommunicator::report_mismatch() {
     group->refuse(hash_of(call_));
     drive(*group, &LeaderGroup::exchanging, LinkWait(options_.patience));
   }
+  for (const std::size_t k : served_) parts_.leader_groups[k]->abandon();
   farandole::report_mismatch(*parts_.all, call_, parts_.world_ranks);
 }
 
@@ -393,45 +394,35 @@ void HierarchicalCommunicator::wait_for_groups() {
   }
 }
 
-// Adds up a few values of all ranks, within a call.
-template <class T>
-void HierarchicalCommunicator::reduce_values(std::span<T> values, DType dtype, ReduceOp op) {
-  reduce_by_leader(reinterpret_cast<std::byte*>(values.data()), values.size(), dtype, op);
-}
-
 void HierarchicalCommunicator::meet() {
   if (parts_.node == nullptr) return;
   parts_.node->arrive();
   parts_.node->wait_for_all();
 }
 
-// Two tables are used in turn, so that a rank may copy from the last one while others fill the next one. A call
-// ends with meet(), because local rank 0 may close its communicator and free them.
+// Two tables are used in turn, so that a rank may copy from the last one while others fill the next one.
 std::byte* HierarchicalCommunicator::next_table() {
-  if (tables_ == nullptr) {
-    if (own_local_ == 0) tables_of_node_ = allocate(2 * table_bytes_);
-    tables_ = tables_of_node_.get();
-    if (parts_.node != nullptr) {
-      parts_.node->arrive(call_, tables_, own_local_ == 0 ? 2 * table_bytes_ : 0);
-      parts_.node->wait_for_all();
-      tables_ = parts_.node->data_of(0);
-    }
-  }
-  return tables_ + rounds_++ % 2 * table_bytes_;
+  if (tables_ == nullptr) tables_ = map(std::vector<std::size_t>{2 * table_bytes_}, Views::no);
+  return tables_->blocks()[0] + rounds_++ % 2 * table_bytes_;
 }
 
 // Exchanges parts of the tables of all nodes. list(from, to) are the parts that node `from` sends to node `to`,
-// in the table of this node, which is one of the two.
+// in the table of this node, which is one of the two. Each node sends to the node behind it and receives from
+// the one in front of it, then with distance 2, and so on, so that no node receives from all others at once.
 template <class List>
 void HierarchicalCommunicator::exchange(List list) {
-  for (const std::size_t k : served_) {
-    std::vector<Messages> sends, receives;
-    for (int node = 0; node < plan_.node_count(); ++node) {
-      const bool other = node != own_node_;
-      sends.push_back(other ? share_of(k, list(own_node_, node)) : Messages());
-      receives.push_back(other ? share_of(k, list(node, own_node_)) : Messages());
-    }
-    parts_.leader_groups[k]->start_messages(std::move(sends), std::move(receives));
+  constexpr std::size_t most_on_the_way = std::size_t{256} << 10;
+  const int nodes = plan_.node_count();
+  std::size_t on_the_way = 0;
+  for (int distance = 1; distance < nodes; ++distance) {
+    const int to = (own_node_ + distance) % nodes, from = (own_node_ - distance + nodes) % nodes;
+    const Messages sends = list(own_node_, to), receives = list(from, own_node_);
+    for (const std::size_t k : served_)
+      on_the_way +=
+          parts_.leader_groups[k]->start_messages(to, share_of(k, sends), from, share_of(k, receives));
+    if (on_the_way < most_on_the_way) continue;
+    wait_for_groups();
+    on_the_way = 0;
   }
   wait_for_groups();
 }
@@ -523,7 +514,6 @@ void HierarchicalCommunicator::all_gather(std::string_view name, const void* in,
       if (r != rank) copy_bytes(all + at, piece(r).data(), bytes);
     });
   }
-  meet();
 }
 
 // Between the nodes, each round is a scatter and an all-gather, so that no node sends everything to all others.
@@ -550,7 +540,6 @@ void HierarchicalCommunicator::broadcast(std::string_view name, void* data, std:
     meet();
     if (rank != root) copy_bytes(at + done, table.data(), table.size());
   }
-  meet();
 }
 
 // The values are combined in the order of an allreduce.
@@ -601,20 +590,27 @@ void HierarchicalCommunicator::reduce_scatter(std::string_view name, const void*
     reduce_in_tree(by_node, values, count_of(rank), dtype, how.between);
     if (how.after != 1) scale(values, count_of(rank), dtype, how.after);
   }
-  meet();
 }
 
 void HierarchicalCommunicator::all_to_all(std::string_view name, const void* in,
                                           std::span<const std::size_t> send_bytes, void* out,
                                           std::span<const std::size_t> receive_bytes) {
   agree(all_to_all_call(name));
-  const auto sizes_memory = exchange_sizes(send_bytes);
-  const auto bytes_of = [&, sizes = cells_in(sizes_memory.get(), sizeof(std::size_t))](int from, int to) {
-    std::size_t bytes;
+  // What the ranks of this node send to all, and all to the ranks of this node.
+  Cells sizes = next_cells(sizeof(std::size_t));
+  std::memcpy(sizes.sent(own_local_, 0), send_bytes.data(), send_bytes.size_bytes());
+  pass(sizes, [](int, int) { return sizeof(std::size_t); });
+  std::vector<std::byte> memory(sizes.table, sizes.table + sizes.total());
+  sizes.table = memory.data();
+  const auto bytes_of = [&](int from, int to) {
+    std::size_t bytes = 0;
     std::memcpy(&bytes, place_of(sizes, from, to), sizeof bytes);
     return bytes;
   };
-  const std::size_t longest = compare_sizes(bytes_of, receive_bytes);
+  std::vector<std::size_t> arriving;
+  for (int r = 0; r < size; ++r) arriving.push_back(bytes_of(r, rank));
+  const std::size_t longest =
+      compare_sizes(*this, name, send_bytes, arriving, receive_bytes, parts_.world_ranks);
   const std::size_t step = cell_bytes(longest);
   for (std::size_t done = 0; done < longest; done += step) {
     const Cells cells = next_cells(step);
@@ -626,43 +622,6 @@ void HierarchicalCommunicator::all_to_all(std::string_view name, const void* in,
       copy_bytes(static_cast<std::byte*>(out) + at, place_of(cells, r, rank), bytes);
     });
   }
-  meet();
-}
-
-// Returns cells that contain what the ranks send: those of this node to all, and all to those of this node.
-Buffer HierarchicalCommunicator::exchange_sizes(std::span<const std::size_t> send_bytes) {
-  const Cells cells = next_cells(sizeof(std::size_t));
-  std::memcpy(cells.sent(own_local_, 0), send_bytes.data(), send_bytes.size_bytes());
-  pass(cells, [](int, int) { return sizeof(std::size_t); });
-  auto sizes = private_memory(cells.total());
-  copy_bytes(sizes.get(), cells.table, cells.total());
-  return sizes;
-}
-
-// Returns the largest size of a message.
-// Throws: UserError on all ranks if a rank expects another number of bytes than its peer sends.
-template <class Bytes>
-std::size_t HierarchicalCommunicator::compare_sizes(Bytes bytes_of,
-                                                    std::span<const std::size_t> receive_bytes) {
-  constexpr auto none = std::numeric_limits<std::int64_t>::max();
-  // The lowest sender, with its lowest receiver, whose sizes differ, and the negative largest size.
-  std::array<std::int64_t, 2> least = {none, 0};
-  for (int r = size - 1; r >= 0; --r) {
-    if (bytes_of(r, rank) != receive_bytes[static_cast<std::size_t>(r)])
-      least[0] = std::int64_t{r} * size + rank;
-    least[1] = std::min(least[1], -static_cast<std::int64_t>(bytes_of(rank, r)));
-  }
-  reduce_values<std::int64_t>(least, DType::int64, ReduceOp::min);
-  if (least[0] == none) return static_cast<std::size_t>(-least[1]);
-  const auto from = static_cast<int>(least[0] / size), to = static_cast<int>(least[0] % size);
-  std::array<std::int64_t, 2> sizes = {};  // of the receiver, which knows both
-  if (rank == to)
-    sizes = {static_cast<std::int64_t>(bytes_of(from, to)),
-             static_cast<std::int64_t>(receive_bytes[static_cast<std::size_t>(from)])};
-  reduce_values<std::int64_t>(sizes, DType::int64, ReduceOp::sum);
-  throw UserError(fmt::format("all_to_all '{}': rank {} sends {} bytes to rank {}, which expects {}",
-                              call_.name, parts_.world_ranks[static_cast<std::size_t>(from)], sizes[0],
-                              parts_.world_ranks[static_cast<std::size_t>(to)], sizes[1]));
 }
 
 }  // namespace farandole

@@ -8,7 +8,6 @@
 // exchange parts of the tables of all nodes, and all ranks copy what is theirs out of it.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -121,8 +120,6 @@ class HierarchicalCommunicator : public Communicator, public NonblockingAllreduc
   std::span<Link* const> active_links();
   void wait_for_groups();
   std::unique_ptr<Slice> node_slice(std::byte* data, std::size_t first);
-  template <class T>
-  void reduce_values(std::span<T> values, DType dtype, ReduceOp op);
   std::byte* next_table();
   void meet();
   template <class List>
@@ -134,9 +131,6 @@ class HierarchicalCommunicator : public Communicator, public NonblockingAllreduc
   Cells next_cells(std::size_t bytes);
   std::byte* place_of(const Cells& cells, int from, int to) const;
   std::size_t cell_bytes(std::size_t longest) const;
-  Buffer exchange_sizes(std::span<const std::size_t> send_bytes);
-  template <class Bytes>
-  std::size_t compare_sizes(Bytes bytes_of, std::span<const std::size_t> receive_bytes);
   int local_size() const { return plan_.local_size(own_node_); }
 
   Parts parts_;
@@ -151,9 +145,8 @@ class HierarchicalCommunicator : public Communicator, public NonblockingAllreduc
   std::vector<Link*> active_;        // see active_links()
   ScratchBuffer shared_;  // of the memory of allocate(); kept because fresh memory costs page faults
   const std::size_t table_bytes_;
-  Buffer tables_of_node_;        // of local rank 0
-  std::byte* tables_ = nullptr;  // the same memory, on each rank of the node
-  std::size_t rounds_ = 0;       // that have used a table
+  std::shared_ptr<NodeBlocks> tables_;
+  std::size_t rounds_ = 0;  // that have used a table
 };
 
 }  // namespace farandole

@@ -172,14 +172,14 @@ int World::value_of_first(std::span<const int> ranks, int value) {
   return value;
 }
 
-std::unique_ptr<PointToPoint> World::new_messages(MessageProgress& progress) {
-  return new_messages(progress, all_ranks(layout_.size));
+std::unique_ptr<PointToPoint> World::new_messages(Tickets& tickets) {
+  return new_messages(tickets, all_ranks(layout_.size));
 }
 
-std::unique_ptr<PointToPoint> World::new_messages(MessageProgress& progress, std::span<const int> ranks) {
+std::unique_ptr<PointToPoint> World::new_messages(Tickets& tickets, std::span<const int> ranks) {
   check(ranks);
-  if (mpi_ == nullptr) throw UserError("interim");
-  return std::make_unique<PointToPoint>(MpiHandle(mpi_->group_of(ranks)).comm, progress);
+  return std::make_unique<PointToPoint>(
+      std::make_unique<MessageChannel>(*control_, std::vector<int>(ranks.begin(), ranks.end())), tickets);
 }
 
 std::unique_ptr<MessageChannel> World::new_channel() {

@@ -54,10 +54,10 @@ class World {
   // Throws: UserError as new_communicator().
   // Collective: every rank of the list must call this in the same order.
   int value_of_first(std::span<const int> ranks, int value);
-  // Messages between the ranks of the job, or between these. `progress` must outlive the result.
+  // Messages between the ranks of the job, or between these. `tickets` must outlive the result.
   // Collective: every rank of the group must call this in the same order.
-  std::unique_ptr<PointToPoint> new_messages(MessageProgress& progress);
-  std::unique_ptr<PointToPoint> new_messages(MessageProgress& progress, std::span<const int> ranks);
+  std::unique_ptr<PointToPoint> new_messages(Tickets& tickets);
+  std::unique_ptr<PointToPoint> new_messages(Tickets& tickets, std::span<const int> ranks);
   // Among all ranks of the job.
   // Collective: every rank of the job must call this in the same order.
   std::unique_ptr<MessageChannel> new_channel();

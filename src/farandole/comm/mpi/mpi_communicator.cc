@@ -7,7 +7,6 @@
 #include <cstring>
 #include <fmt/format.h>
 #include <iterator>
-#include <limits>
 #include <new>
 #include <string>
 #include <thread>
@@ -291,7 +290,13 @@ void MpiCommunicator::all_to_all(std::string_view name, const void* in,
   agree(all_to_all_call(name));
   const Partition sends(send_bytes);
   const Partition receives(receive_bytes);
-  if (compare_sizes(name, send_bytes, receive_bytes, sends.fits && receives.fits)) {
+  // MPI itself would truncate a message that is too long, and leave the rest of a buffer as it is if a message is
+  // too short.
+  std::vector<std::size_t> arriving(send_bytes.size());
+  check_mpi(MPI_Alltoall(send_bytes.data(), 1, MPI_UINT64_T, arriving.data(), 1, MPI_UINT64_T, comm_),
+            "MPI_Alltoall", name);
+  const auto longest = compare_sizes(*this, name, send_bytes, arriving, receive_bytes, ranks_in_world(comm_));
+  if (longest <= INT_MAX / static_cast<std::size_t>(size)) {  // on all ranks
     check_mpi(MPI_Alltoallv(in, sends.counts.data(), sends.displacements.data(), MPI_BYTE, out,
                             receives.counts.data(), receives.displacements.data(), MPI_BYTE, comm_),
               "MPI_Alltoallv", name);
@@ -313,28 +318,6 @@ void MpiCommunicator::all_to_all(std::string_view name, const void* in,
   }
   check_mpi(MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE),
             "MPI_Waitall", name);
-}
-
-// MPI itself would truncate a message that is too long, and leave the rest of a buffer as it is if a message
-// is too short.
-bool MpiCommunicator::compare_sizes(std::string_view name, std::span<const std::size_t> send_bytes,
-                                    std::span<const std::size_t> receive_bytes, bool fits) {
-  std::vector<std::uint64_t> arriving(send_bytes.size());
-  check_mpi(MPI_Alltoall(send_bytes.data(), 1, MPI_UINT64_T, arriving.data(), 1, MPI_UINT64_T, comm_),
-            "MPI_Alltoall", name);
-  const auto differs =
-      std::mismatch(arriving.begin(), arriving.end(), receive_bytes.begin()).first - arriving.begin();
-  // The lowest sender, with its lowest receiver, whose sizes differ.
-  constexpr auto none = std::numeric_limits<std::int64_t>::max();
-  std::int64_t least[2] = {differs == size ? none : differs * size + rank, fits ? 1 : 0};
-  check_mpi(MPI_Allreduce(MPI_IN_PLACE, least, 2, MPI_INT64_T, MPI_MIN, comm_), "MPI_Allreduce", name);
-  if (least[0] == none) return least[1] != 0;
-  const auto from = static_cast<std::size_t>(least[0] / size), to = static_cast<std::size_t>(least[0] % size);
-  std::uint64_t sizes[2] = {arriving[from], receive_bytes[from]};  // of the receiver, which knows both
-  check_mpi(MPI_Bcast(sizes, 2, MPI_UINT64_T, static_cast<int>(to), comm_), "MPI_Bcast", name);
-  const auto ranks = ranks_in_world(comm_);
-  throw UserError(fmt::format("all_to_all '{}': rank {} sends {} bytes to rank {}, which expects {}", name,
-                              ranks[from], sizes[0], ranks[to], sizes[1]));
 }
 
 Buffer MpiCommunicator::allocate(std::size_t bytes) {

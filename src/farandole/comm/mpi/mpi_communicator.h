@@ -70,10 +70,6 @@ class MpiCommunicator : public Communicator {
 
  private:
   void wait_yielding(MPI_Request& request, const char* call, std::string_view name);
-  // Returns true if the sizes of all ranks fit MPI's functions, which count in int.
-  // Throws: UserError on all ranks if a rank expects another number of bytes than its peer sends.
-  bool compare_sizes(std::string_view name, std::span<const std::size_t> send_bytes,
-                     std::span<const std::size_t> receive_bytes, bool fits);
   std::byte* scratch(std::size_t bytes);  // at least `bytes` bytes; the next collective overwrites them
   void broadcast_pieces(std::string_view name, void* data, std::size_t bytes, int root);
   void reduce_to_each(std::string_view name, const std::byte* in, std::byte* out,

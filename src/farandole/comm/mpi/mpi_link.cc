@@ -52,6 +52,11 @@ void MpiLink::abandon() {
   failure_ = MPI_SUCCESS;
 }
 
+void MpiLink::keep_moving() {
+  int found = 0;
+  check_mpi(MPI_Iprobe(peer_, MPI_ANY_TAG, comm_, &found, MPI_STATUS_IGNORE), "MPI_Iprobe");
+}
+
 std::vector<std::unique_ptr<Link>> make_mpi_links(MPI_Comm group) {
   MPI_Comm comm = MPI_COMM_NULL;
   check_mpi(MPI_Comm_dup(group, &comm), "MPI_Comm_dup");

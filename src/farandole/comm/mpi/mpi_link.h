@@ -25,6 +25,7 @@ class MpiLink : public Link {
   bool abandons_at_once() const override {
     return false;
   }  // MPI cannot cancel a message that has been matched.
+  void keep_moving() override;
 
  private:
   MPI_Comm comm_;

@@ -8,18 +8,6 @@
 #include "farandole/comm/kernels/kernels.h"
 
 namespace farandole {
-namespace {
-
-constexpr std::size_t most_on_the_way = std::size_t{256} << 10;  // before messages with further ranks begin
-
-std::size_t bytes_in(const LeaderGroup::Messages& messages) {
-  std::size_t bytes = 0;
-  for (const auto& message : messages) bytes += message.size();
-  return bytes;
-}
-
-}  // namespace
-
 // Recursive doubling. Ranks beyond the largest power of two give their values to a partner first and get
 // the result from it at the end.
 LeaderGroup::LeaderGroup(int rank, int size, std::vector<std::unique_ptr<Link>> links)
@@ -160,55 +148,41 @@ bool LeaderGroup::advance() {
   return false;
 }
 
-void LeaderGroup::start_messages(std::vector<Messages> sends, std::vector<Messages> receives) {
-  begin(call_hash_);
-  sends_ = std::move(sends);
-  receives_ = std::move(receives);
-  distance_ = 0;
-  phase_ = Phase::messages;
-  advance_messages();
-}
-
-// Each rank sends to the rank behind it and receives from the one in front of it, then with distance 2, and
-// so on, so that no rank receives from all others at once. Queues the messages with the next distance.
-// Returns false if there are none.
-bool LeaderGroup::post_messages() {
-  if (++distance_ >= size_) return false;
-  const int to = (rank_ + distance_) % size_, from = (rank_ - distance_ + size_) % size_;
-  const auto queue = [](std::uint64_t& at_end, std::uint64_t complete, const Messages& messages, auto post) {
-    at_end = complete;
+std::size_t LeaderGroup::start_messages(int to, const Messages& sends, int from, const Messages& receives) {
+  if (!busy()) begin(call_hash_);
+  std::size_t bytes = 0;
+  const auto start = [&](int rank, const Messages& messages, auto function) {
+    std::uint64_t started = 0;
     for (const auto& message : messages) {
       if (message.empty()) continue;
-      post(message);
-      ++at_end;
+      function(link_to(rank), message);
+      bytes += message.size();
+      ++started;
     }
+    if (started > 0) active_.push_back(&link_to(rank));
+    return started;
   };
-  queue(peers_[static_cast<std::size_t>(to)].sent_at_end, link_to(to).sent(),
-        sends_[static_cast<std::size_t>(to)],
-        [&](const auto& message) { link_to(to).send(message.data(), message.size()); });
-  queue(peers_[static_cast<std::size_t>(from)].received_at_end, link_to(from).received(),
-        receives_[static_cast<std::size_t>(from)],
-        [&](const auto& message) { link_to(from).receive(message.data(), message.size()); });
-  return true;
+  peers_[static_cast<std::size_t>(to)].sends +=
+      start(to, sends, [](Link& link, const auto& message) { link.send(message.data(), message.size()); });
+  peers_[static_cast<std::size_t>(from)].receives += start(
+      from, receives, [](Link& link, const auto& message) { link.receive(message.data(), message.size()); });
+  if (bytes > 0) phase_ = Phase::messages;
+  return bytes;
 }
 
 bool LeaderGroup::advance_messages() {
   bool moved = false;
-  for (auto* const link : active_) moved = link->progress() || moved;
-  do {
-    active_.clear();
-    std::size_t bytes = 0;  // of messages that are not complete
-    for (int r = 0; r < size_; ++r) {
-      if (r == rank_) continue;
-      const auto& peer = peers_[static_cast<std::size_t>(r)];
-      const bool sends = link_to(r).sent() < peer.sent_at_end,
-                 receives = link_to(r).received() < peer.received_at_end;
-      if (sends || receives) active_.push_back(&link_to(r));
-      if (sends) bytes += bytes_in(sends_[static_cast<std::size_t>(r)]);
-      if (receives) bytes += bytes_in(receives_[static_cast<std::size_t>(r)]);
-    }
-    if (bytes > most_on_the_way) break;
-  } while (post_messages());
+  active_.clear();
+  for (int r = 0; r < size_; ++r) {
+    const auto& peer = peers_[static_cast<std::size_t>(r)];
+    const auto is_complete = [&] {
+      return link_to(r).sent() == peer.sent_before + peer.sends &&
+             link_to(r).received() == peer.received_before + peer.receives;
+    };
+    if (r == rank_ || is_complete()) continue;
+    moved = link_to(r).progress() || moved;
+    if (!is_complete()) active_.push_back(&link_to(r));
+  }
   if (active_.empty()) phase_ = Phase::idle;
   return moved || active_.empty();
 }
@@ -275,6 +249,16 @@ bool LeaderGroup::advance_telling() {
   }
   if (active_.empty()) phase_ = Phase::idle;
   return moved || active_.empty();
+}
+
+void LeaderGroup::abandon() {
+  for (const auto& link : links_)
+    if (link != nullptr) link->abandon();
+}
+
+void LeaderGroup::keep_moving() {
+  for (const auto& link : links_)
+    if (link != nullptr) link->keep_moving();
 }
 
 std::size_t LeaderGroup::piece_bytes(int size) {

@@ -40,9 +40,10 @@ class LeaderGroup {
                    ReduceOp op);
   // Starts an allreduce of any size. `slice` must live until it is complete.
   void start(std::uint64_t call_hash, Slice& slice, Stream stream);
-  // Starts an exchange of messages, which are listed by rank. The ranks have compared their calls before, and
-  // both ends of a message know its size. The memory must live until the exchange is complete.
-  void start_messages(std::vector<Messages> sends, std::vector<Messages> receives);
+  // Starts messages to one rank and from one, perhaps the same. More may be started before these are complete.
+  // The ranks have compared their calls before, and both ends of a message know its size. Its memory must live
+  // until the group is not busy any more. Returns the number of bytes.
+  std::size_t start_messages(int to, const Messages& sends, int from, const Messages& receives);
   // Works without waiting. Returns true if something moved.
   // Throws: Error if a link fails.
   bool advance();
@@ -52,8 +53,12 @@ class LeaderGroup {
   // This rank has learned elsewhere that the calls differ. Tells the other ranks if they may not know it. The
   // slice of the current operation is not used any more.
   void refuse(std::uint64_t call_hash);
+  // Drops what other ranks will not receive, or not send, because the calls differ. The group is not used any more.
+  void abandon();
   // True if the calls of the last operation differ. Its data is undefined then.
   bool mismatch() const { return mismatch_; }
+  // Call this regularly during waits for ranks of the own node.
+  void keep_moving();
   // The links that the operation in progress uses.
   std::span<Link* const> active() const { return active_; }
 
@@ -82,7 +87,7 @@ class LeaderGroup {
     Header header = {};                                  // from this rank
     bool told = false;                                   // the own header is queued or sent
     bool heard = false;                                  // its header has arrived
-    std::uint64_t sent_at_end = 0, received_at_end = 0;  // of the link, after the messages
+    std::uint64_t sends = 0, receives = 0;               // messages without headers
   };
 
   void enter_round();
@@ -95,7 +100,6 @@ class LeaderGroup {
   bool check_headers();
   void tell_all();
   bool advance_telling();
-  bool post_messages();
   bool advance_messages();
   Link& link_to(int rank) { return *links_[static_cast<std::size_t>(rank)]; }
   bool differs(const Header& header, bool has_data) const;
@@ -122,10 +126,6 @@ class LeaderGroup {
   // A stream of pieces.
   StreamExchange exchange_;
   int headers_missing_ = 0;  // that have not arrived
-
-  // Messages.
-  std::vector<Messages> sends_, receives_;
-  int distance_ = 0;  // to the ranks with which the exchange has begun last
 };
 
 // Works and waits while the group is `pending`, which is busy() or exchanging().

@@ -1,204 +1,245 @@
 #include "farandole/comm/queue/point_to_point.h"
 
+#include <algorithm>
 #include <chrono>
-#include <climits>
+#include <cstring>
 #include <fmt/format.h>
-#include <utility>
+#include <string>
 
 #include "farandole/base/error.h"
 #include "farandole/base/process/quiet_thread.h"
-#include "farandole/comm/mpi/mpi_check.h"
+#include "farandole/comm/kernels/kernels.h"
 
 namespace farandole {
 namespace {
 
-// A receive may wait for minutes, and the ranks that it waits for need the cores.
-void pause_after(int tests) {
-  if (tests < 20)
-    std::this_thread::yield();
-  else
-    std::this_thread::sleep_for(std::chrono::microseconds(tests < 200 ? 10 : tests < 2000 ? 50 : 200));
-}
+constexpr std::size_t most_sent_at_once = std::size_t{64} << 10;  // longer messages are offered
+constexpr std::size_t message_piece = std::size_t{256} << 10;
+constexpr int pieces_asked_for = 4;  // before the first one has come
 
-std::string name_of(const MessageTransfer& transfer) {
-  return fmt::format(
-      "the message of {} bytes {} {} with tag {}", transfer.bytes, transfer.receives ? "from" : "to",
-      transfer.peer == PointToPoint::any_source ? "any rank" : fmt::format("rank {}", transfer.peer),
-      transfer.tag);
-}
-
-UserError wrong_size(const MessageTransfer& transfer, const std::string& found) {
-  return UserError(fmt::format("{} cannot be received: {}; send and receive the same number of bytes",
-                               name_of(transfer), found));
+std::string describe(std::size_t bytes, bool receives, int peer, int tag) {
+  return fmt::format("the message of {} bytes {} {} with tag {}", bytes, receives ? "from" : "to",
+                     peer == PointToPoint::any_source ? "any rank" : fmt::format("rank {}", peer), tag);
 }
 
 }  // namespace
 
-bool MessageTransfer::test() {
-  int done = 0;
-  MPI_Status status;
-  const int code = MPI_Test(&request, &done, &status);
-  int error_class = MPI_SUCCESS;
-  if (code != MPI_SUCCESS) MPI_Error_class(code, &error_class);
-  if (error_class == MPI_ERR_TRUNCATE) throw wrong_size(*this, "the one that came is longer");
-  check_mpi(code, "MPI_Test", name_of(*this));
-  if (done == 0) return false;
-  if (!receives) return true;
-  int got = 0;
-  MPI_Get_count(&status, MPI_BYTE, &got);
-  if (static_cast<std::size_t>(got) != bytes)
-    throw wrong_size(*this, fmt::format("the one that came has {}", got));
-  if (sender != nullptr) *sender = status.MPI_SOURCE;
-  return true;
-}
+PointToPoint::PointToPoint(std::unique_ptr<MessageChannel> channel, Tickets& tickets)
+    : channel_(std::move(channel)), tickets_(tickets) {}
 
-MessageProgress::~MessageProgress() {
-  {
-    const std::lock_guard lock(tickets_.mutex());
-    stop_ = true;
-  }
+PointToPoint::~PointToPoint() {
+  std::unique_lock lock(tickets_.mutex());
+  stop_ = true;
   changed_.notify_all();
+  tell(channel_->rank(), {Kind::refusal, 0, 0, 0});  // Wakes the thread that reads.
+  changed_.wait(lock, [this] { return !is_reading_; });
+  lock.unlock();
   if (thread_.joinable()) thread_.join();
-  const std::lock_guard lock(tickets_.mutex());
-  transfers_.insert(transfers_.end(), added_.begin(), added_.end());
-  for (auto& transfer : transfers_) {
-    if (mpi_is_running()) {
-      // MPI must not write into memory of the program later. It cannot cancel sends.
-      if (transfer.receives) MPI_Cancel(&transfer.request);
-      MPI_Request_free(&transfer.request);
-    }
-    tickets_.end(transfer.ticket,
-                 std::make_exception_ptr(Error(name_of(transfer) + " did not end before the job")));
-  }
-}
-
-Ticket MessageProgress::add(MessageTransfer transfer) {
-  bool has_ended = false;
-  std::exception_ptr error;
-  try {
-    has_ended = transfer.test();
-  } catch (...) {
-    error = std::current_exception();
-  }
-  std::unique_lock lock(tickets_.mutex());
-  transfer.ticket = tickets_.open(*this);
-  if (has_ended || error != nullptr) {
-    tickets_.end(transfer.ticket, error);
-    return transfer.ticket;
-  }
-  if (!thread_.joinable()) thread_ = start_quiet_thread([this] { work(); });
-  added_.push_back(transfer);
-  lock.unlock();
-  changed_.notify_one();
-  return transfer.ticket;
-}
-
-// Asks for each message once, with the lock released. Returns true if one has ended.
-bool MessageProgress::test(std::unique_lock<std::mutex>& lock) {
-  is_testing_ = true;
-  transfers_.insert(transfers_.end(), added_.begin(), added_.end());
-  added_.clear();
-  lock.unlock();
-  std::vector<std::pair<Ticket, std::exception_ptr>> ended;
-  std::erase_if(transfers_, [&](MessageTransfer& transfer) {
-    try {
-      if (!transfer.test()) return false;
-      ended.emplace_back(transfer.ticket, nullptr);
-    } catch (...) {
-      ended.emplace_back(transfer.ticket, std::current_exception());
-    }
-    return true;
-  });
   lock.lock();
-  is_testing_ = false;
-  for (auto& [ticket, error] : ended) tickets_.end(ticket, std::move(error));
-  return !ended.empty();
+  end_all(nullptr);
 }
 
-// One helper is enough: it asks for the messages of all.
-bool MessageProgress::help(std::unique_lock<std::mutex>& lock, Ticket awaited) {
-  if (has_helper_) return false;
-  has_helper_ = true;
-  for (int tests = 0; !tickets_.has_ended(awaited); ++tests) {
-    if (!is_testing_ && test(lock)) continue;
-    lock.unlock();
-    pause_after(tests);
-    lock.lock();
-  }
-  has_helper_ = false;
-  if (!transfers_.empty() || !added_.empty()) changed_.notify_one();
-  return true;
-}
-
-void MessageProgress::work() {
-  std::unique_lock lock(tickets_.mutex());
-  for (int tests = 0;; ++tests) {
-    const auto has_work = [this] { return !has_helper_ && (!transfers_.empty() || !added_.empty()); };
-    if (!stop_ && !has_work()) {
-      changed_.wait(lock, [&] { return stop_ || has_work(); });
-      tests = 0;
-    }
-    if (stop_) return;
-    if (test(lock)) tests = 0;
-    lock.unlock();
-    pause_after(tests);
-    lock.lock();
-  }
-}
-
-// The communicator is not freed, for the reason in MessageChannel.
-PointToPoint::PointToPoint(MPI_Comm group, MessageProgress& progress)
-    : progress_(progress), size_(size_of(group)) {
-  check_mpi(MPI_Comm_dup(group, &comm_), "MPI_Comm_dup");
-  MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
-}
-
-void PointToPoint::check(std::size_t bytes, int peer, int tag) const {
-  if (bytes > INT_MAX)
-    throw UserError(
-        fmt::format("a message of {} bytes is too large; send it in pieces of less than 2 GiB", bytes));
-  if (peer < 0 || peer >= size_)
+void PointToPoint::check(int peer, int tag) const {
+  if (peer < 0 || peer >= channel_->size())
     throw UserError(fmt::format("a message to or from rank {}, but the group has only the ranks 0 to {}",
-                                peer, size_ - 1));
+                                peer, channel_->size() - 1));
   if (tag < 0) throw UserError(fmt::format("a message with tag {}; tags must not be negative", tag));
 }
 
-MessageTransfer PointToPoint::begin_send(const void* data, std::size_t bytes, int peer, int tag) const {
-  check(bytes, peer, tag);
-  MessageTransfer transfer{.bytes = bytes, .peer = peer, .tag = tag};
-  check_mpi(MPI_Isend(data, static_cast<int>(bytes), MPI_BYTE, peer, tag, comm_, &transfer.request),
-            "MPI_Isend", name_of(transfer));
-  return transfer;
+Ticket PointToPoint::begin_send(const void* data, std::size_t bytes, int peer, int tag) {
+  check(peer, tag);
+  const auto* const from = static_cast<const std::byte*>(data);
+  if (bytes <= most_sent_at_once) {
+    tell(peer, {Kind::whole, tag, bytes, 0}, from, bytes);
+    const auto ticket = tickets_.open(*this);
+    tickets_.end(ticket);
+    return ticket;
+  }
+  tell(peer, {Kind::offer, tag, bytes, ++offers_});
+  const auto ticket = tickets_.open(*this);
+  sends_.insert({offers_, {const_cast<std::byte*>(from), bytes, peer, tag, nullptr, ticket}});
+  return ticket;
 }
 
-MessageTransfer PointToPoint::begin_receive(void* data, std::size_t bytes, int source, int tag,
-                                            int* sender) const {
-  check(bytes, source == any_source ? 0 : source, tag);
-  MessageTransfer transfer{.bytes = bytes, .peer = source, .tag = tag, .receives = true, .sender = sender};
-  check_mpi(MPI_Irecv(data, static_cast<int>(bytes), MPI_BYTE, source == any_source ? MPI_ANY_SOURCE : source,
-                      tag, comm_, &transfer.request),
-            "MPI_Irecv", name_of(transfer));
-  return transfer;
+Ticket PointToPoint::begin_receive(void* data, std::size_t bytes, int source, int tag, int* sender) {
+  check(source == any_source ? 0 : source, tag);
+  while (!is_reading_)
+    if (auto message = channel_->receive_any())
+      handle(std::move(*message));
+    else
+      break;
+  const Transfer receive{static_cast<std::byte*>(data), bytes, source, tag, sender, tickets_.open(*this)};
+  const auto fits = [&](const Envelope& envelope) {
+    return envelope.head.tag == tag && (source == any_source || source == envelope.from);
+  };
+  if (const auto found = std::ranges::find_if(arrived_, fits); found != arrived_.end()) {
+    take(*found, receive);
+    arrived_.erase(found);
+  } else {
+    receives_.push_back(receive);
+  }
+  return receive.ticket;
 }
 
 Ticket PointToPoint::start_send(const void* data, std::size_t bytes, int peer, int tag) {
-  return progress_.add(begin_send(data, bytes, peer, tag));
+  const std::lock_guard lock(tickets_.mutex());
+  const auto ticket = begin_send(data, bytes, peer, tag);
+  start_thread_if_needed();
+  return ticket;
 }
 
 Ticket PointToPoint::start_receive(void* data, std::size_t bytes, int source, int tag, int* sender) {
-  return progress_.add(begin_receive(data, bytes, source, tag, sender));
+  const std::lock_guard lock(tickets_.mutex());
+  const auto ticket = begin_receive(data, bytes, source, tag, sender);
+  start_thread_if_needed();
+  return ticket;
 }
 
+// The thread that calls send() or receive() reads, so no other one is needed.
 void PointToPoint::send(const void* data, std::size_t bytes, int peer, int tag) {
-  auto transfer = begin_send(data, bytes, peer, tag);
-  for (int tests = 0; !transfer.test(); ++tests) pause_after(tests);
+  std::unique_lock lock(tickets_.mutex());
+  const auto ticket = begin_send(data, bytes, peer, tag);
+  lock.unlock();
+  tickets_.wait(ticket);
 }
 
 int PointToPoint::receive(void* data, std::size_t bytes, int source, int tag) {
   int sender = source;
-  auto transfer = begin_receive(data, bytes, source, tag, &sender);
-  for (int tests = 0; !transfer.test(); ++tests) pause_after(tests);
+  std::unique_lock lock(tickets_.mutex());
+  const auto ticket = begin_receive(data, bytes, source, tag, &sender);
+  lock.unlock();
+  tickets_.wait(ticket);
   return sender;
+}
+
+// The thread reads while there are messages that have not ended, and no thread that waits for one of them does.
+void PointToPoint::start_thread_if_needed() {
+  if (is_idle() || is_reading_) return;
+  if (!thread_.joinable()) thread_ = start_quiet_thread([this] { work(); });
+  changed_.notify_all();
+}
+
+void PointToPoint::work() {
+  std::unique_lock lock(tickets_.mutex());
+  while (!stop_) {
+    changed_.wait(lock, [this] { return stop_ || (!is_reading_ && !is_idle()); });
+    if (!stop_) read(lock, [this] { return is_idle(); });
+  }
+}
+
+bool PointToPoint::help(std::unique_lock<std::mutex>& lock, Ticket awaited) {
+  if (is_reading_ || stop_) return false;
+  read(lock, [&] { return tickets_.has_ended(awaited); });
+  return true;
+}
+
+// Handles messages as they come, with the lock released during waits, until done() or the end.
+void PointToPoint::read(std::unique_lock<std::mutex>& lock, const std::function<bool()>& done) {
+  constexpr std::chrono::seconds longest_wait{1};
+  is_reading_ = true;
+  while (!stop_ && !done()) try {
+      lock.unlock();
+      auto message = channel_->wait_any(longest_wait);
+      lock.lock();
+      if (message) handle(std::move(*message));
+    } catch (...) {
+      if (!lock.owns_lock()) lock.lock();
+      end_all(std::current_exception());
+    }
+  is_reading_ = false;
+  if (!stop_) return start_thread_if_needed();
+  changed_.notify_all();
+}
+
+void PointToPoint::handle(Message message) {
+  Head head;
+  std::memcpy(&head, message.bytes.data(), sizeof head);
+  if (head.kind == Kind::request) return send_piece(head.number);
+  if (head.kind == Kind::piece) return take_piece(message.from, head, message.bytes);
+  if (head.kind == Kind::refusal) {
+    if (const auto send = sends_.find(head.number); send != sends_.end()) {
+      tickets_.end(send->second.ticket);
+      sends_.erase(send);
+    }
+    return;
+  }
+  const auto receive = std::ranges::find_if(receives_, [&](const Transfer& one) {
+    return one.tag == head.tag && (one.peer == any_source || one.peer == message.from);
+  });
+  Envelope envelope{message.from, head, std::move(message.bytes)};
+  if (receive == receives_.end()) {
+    arrived_.push_back(std::move(envelope));
+    return;
+  }
+  take(envelope, *receive);
+  receives_.erase(receive);
+}
+
+void PointToPoint::take(const Envelope& envelope, const Transfer& receive) {
+  const auto& [from, head, data] = envelope;
+  if (head.bytes != receive.bytes) {
+    if (head.kind == Kind::offer) tell(from, {Kind::refusal, 0, 0, head.number});
+    const auto error = UserError(fmt::format(
+        "{} cannot be received: the one that came has {}; send and receive the same number of bytes",
+        describe(receive.bytes, true, receive.peer, receive.tag), head.bytes));
+    return tickets_.end(receive.ticket, std::make_exception_ptr(error));
+  }
+  if (receive.sender != nullptr) *receive.sender = from;
+  if (head.kind == Kind::whole) {
+    if (head.bytes > 0) copy_bytes(receive.data, data.data() + sizeof head, head.bytes);
+    return tickets_.end(receive.ticket);
+  }
+  coming_.insert({{from, head.number}, receive});
+  for (int i = 0; i < pieces_asked_for; ++i) tell(from, {Kind::request, 0, 0, head.number});
+}
+
+// Its receiver may ask for more pieces than there are.
+void PointToPoint::send_piece(std::uint64_t number) {
+  const auto found = sends_.find(number);
+  if (found == sends_.end()) return;
+  auto& send = found->second;
+  const std::size_t bytes = std::min(message_piece, send.bytes - send.moved);
+  tell(send.peer, {Kind::piece, send.tag, send.bytes, number}, send.data + send.moved, bytes);
+  send.moved += bytes;
+  if (send.moved < send.bytes) return;
+  tickets_.end(send.ticket);
+  sends_.erase(found);
+}
+
+void PointToPoint::take_piece(int from, const Head& head, const std::vector<std::byte>& message) {
+  const auto found = coming_.find({from, head.number});
+  auto& receive = found->second;
+  const std::size_t bytes = message.size() - sizeof head;
+  copy_bytes(receive.data + receive.moved, message.data() + sizeof head, bytes);
+  receive.moved += bytes;
+  if (receive.moved < receive.bytes) return tell(from, {Kind::request, 0, 0, head.number});
+  tickets_.end(receive.ticket);
+  coming_.erase(found);
+}
+
+void PointToPoint::tell(int to, const Head& head, const std::byte* data, std::size_t bytes) {
+  std::vector<std::byte> message(sizeof head + bytes);
+  std::memcpy(message.data(), &head, sizeof head);
+  if (bytes > 0) copy_bytes(message.data() + sizeof head, data, bytes);
+  channel_->send(to, message);
+}
+
+// Without an error: because this ends.
+void PointToPoint::end_all(const std::exception_ptr& error) {
+  const auto end = [&](const Transfer& transfer, bool receives) {
+    tickets_.end(
+        transfer.ticket,
+        error != nullptr
+            ? error
+            : std::make_exception_ptr(Error(describe(transfer.bytes, receives, transfer.peer, transfer.tag) +
+                                            " did not end before the job")));
+  };
+  for (const auto& receive : receives_) end(receive, true);
+  for (const auto& [offer, receive] : coming_) end(receive, true);
+  for (const auto& [number, send] : sends_) end(send, false);
+  receives_.clear();
+  coming_.clear();
+  sends_.clear();
 }
 
 }  // namespace farandole

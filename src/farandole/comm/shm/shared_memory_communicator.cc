@@ -75,6 +75,7 @@ std::string SharedMemoryCommunicator::describe_call() const {
 }
 
 void SharedMemoryCommunicator::notice_refusal() const {
+  while_waiting_();
   if (barrier_->refused()) throw CallMismatch("the ranks of other nodes make other calls");
 }
 

@@ -90,6 +90,8 @@ class SharedMemoryCommunicator : public Communicator, public NonblockingAllreduc
   // Call this regularly during waits for other nodes.
   // Throws: CallMismatch if another rank has called refuse(). Error if another rank of the node is lost.
   void look_around() const;
+  // What look_around() does besides, for example for links to other nodes.
+  void set_while_waiting(std::function<void()> work) { while_waiting_ = std::move(work); }
 
  private:
   // An allreduce between start() and its completion.
@@ -120,6 +122,7 @@ class SharedMemoryCommunicator : public Communicator, public NonblockingAllreduc
   void reduce_slice(std::size_t count, DType dtype, ReduceOp op);
   void reduce_staged(std::byte* data, std::size_t count, DType dtype, ReduceOp op, bool staged);
 
+  std::function<void()> while_waiting_ = [] {};
   std::vector<int> world_ranks_;
   NodeMemory memory_;
   std::vector<std::byte*> places_;  // see everywhere()
