@@ -1,5 +1,6 @@
 # Without PyTorch in Python, they skip. Optimized programs only: Python cannot load a library with a sanitizer.
 farandole_script_test(python.record python/record/record.sh 70)
+farandole_script_test(python.guest python/record/guest.sh 60)
 farandole_script_test(python.broken python/record/broken.sh 80)
 farandole_script_test(python.backend python/backend.sh 60)
 farandole_script_test(python.exits python/exits.sh 30)
@@ -8,7 +9,7 @@ farandole_script_test(python.runner python/runner.sh 60)
 farandole_script_test(python.hvd_ops python/hvd/hvd_ops.sh 60)
 farandole_script_test(python.hvd_optimizer python/hvd/hvd_optimizer.sh 90)
 farandole_script_test(python.estimator python/estimator/estimator.sh 60)
-set_tests_properties(python.record python.broken python.backend python.exits python.faults python.runner python.hvd_ops
+set_tests_properties(python.record python.guest python.broken python.backend python.exits python.faults python.runner python.hvd_ops
                      python.hvd_optimizer python.estimator
                      PROPERTIES PROCESSORS 2 LABELS program)
 # Where tools/setup --spark or --frameworks has been called; tools/soak calls them.

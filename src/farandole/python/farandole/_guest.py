@@ -62,7 +62,7 @@ def find_place():
         return Place(0, 1)
     if "mpi4py.MPI" in sys.modules or "horovod.torch" in sys.modules:
         return Place(*launched)
-    return None if named.endswith(_PLACES[1][0]) else Place(0, 1, sweep=launched[0])
+    return None if named in ("RANK", "FARANDOLE_RANK") else Place(0, 1, sweep=launched[0])
 
 
 def _age_of(process):
@@ -129,7 +129,8 @@ class Guest:
             if self.place.size > 1 and _has_joined():
                 try:
                     default = distributed.distributed_c10d._get_default_store()
-                    self.store = distributed.PrefixStore("farandole", default)
+                    start = os.environ.get("TORCHELASTIC_RESTART_COUNT", "")  # torchrun may keep its store.
+                    self.store = distributed.PrefixStore(f"farandole {start}", default)
                 except (RuntimeError, TypeError, ValueError):  # a backend without one
                     pass
             self.thread = threading.Thread(target=self._run, name="farandole", daemon=True)

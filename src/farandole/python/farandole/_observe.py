@@ -131,6 +131,11 @@ class Observer:
             return None, -1
         return calls.observed, self.quick.enter(calls.observed, operation, name, size, waits)
 
+    def leave(self, observed, number, come):
+        self.quick.leave(observed, number)
+        if come:
+            come()
+
     def observe(self, group, calls, first_call):
         observed, ranks = ctypes.c_void_p(), distributed.get_process_group_ranks(group)
         # torch counts the groups that all ranks make. It names others by a hash of their ranks.
@@ -151,8 +156,8 @@ class Observer:
             if observed is not None:
                 self.quick.observe_end(observed)
 
-    def call(self, function, method, name, group, arguments, named):
-        """Calls function(group, …), a collective, and records it."""
+    def call(self, function, method, name, group, arguments, named, of_backward=False):
+        """Calls function(group, …), a collective, and records it. `of_backward`: it reduces gradients."""
         if not self.phases.running:
             self.enter(group, None, None, 0, False)
             return function(group, *arguments, **named)
@@ -179,7 +184,8 @@ class Observer:
             if waits and work is not None:
                 self.wait(work)
             elif on_host and work is not None:
-                _at_end(work, lambda: quick.leave(observed, number))
+                come = self.phases.send_gradients() if of_backward else None
+                _at_end(work, lambda: self.leave(observed, number, come))
                 leaves_later = True
             return work
         finally:
@@ -208,10 +214,7 @@ class _Bridge(distributed.ProcessGroup):
             return self.group.allreduce(tensors, opts)
         name = f"bucket {phases.buckets}"
         phases.buckets += 1
-        work = self.observer.call(_originals["allreduce"], "allreduce", name, self.group, (tensors, opts), {})
-        if tensors[0].device.type == "cpu":
-            _at_end(work, phases.send_gradients())
-        return work
+        return self.observer.call(_originals["allreduce"], "allreduce", name, self.group, (tensors, opts), {}, True)
 
     def broadcast(self, tensors, opts):
         return self.group.broadcast(tensors, opts)
