@@ -94,10 +94,10 @@ printf '#!/bin/bash\n[[ $1 == --mpi=list ]] && exec echo none\n[[ " $* " == *" -
 chmod +x bare/srun
 script "PATH=$bin:$work/bare
 farandole run -- sh -c 'if [ \$SLURM_PROCID = 0 ]; then echo here >\$FARANDOLE_MEETING; fi
-  until [ -e \$FARANDOLE_MEETING ]; do sleep 0.1; done; echo \$RANK of \$WORLD_SIZE: \$(cat \$FARANDOLE_MEETING)'"
+  until [ -e \$FARANDOLE_MEETING ]; do sleep 0.1; done; echo \$RANK of \$WORLD_SIZE: \$(cat \$FARANDOLE_MEETING) in \${FARANDOLE_MEETING%/*/*}'"
 batch 60 -N2 --ntasks-per-node=2 job.sbatch
 is 0
-for r in 0 1 2 3; do says out "^$r of 4: here\$"; done
+for r in 0 1 2 3; do says out "^$r of 4: here in $work\$"; done
 ! compgen -G 'farandole-*' || fail "the launcher's folder was left behind"
 
 # Programs of PyTorch learn their ranks from the same variables as from torchrun.
