@@ -113,8 +113,10 @@ int run(int argc, char** argv) {
   if (first.starts_with('-'))
     throw farandole::UserError("unknown option " + first +
                                " before the command; farandole --help lists the commands");
-  // Runs that were recorded, and not those of a store.
-  if (first == "runs" && (arguments.size() == 1 || fs::is_directory(arguments[1])))
+  // Without list, show or best, the recorded runs and not those of a store.
+  const std::string second = arguments.size() > 1 ? arguments[1] : "";
+  if (first == "runs" && (second.empty() || (fs::is_directory(second) && second != "list" &&
+                                             second != "show" && second != "best")))
     become("status", {arguments.begin() + 1, arguments.end()});
   become(first, {arguments.begin() + 1, arguments.end()});
 }

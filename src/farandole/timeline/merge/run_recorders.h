@@ -14,9 +14,9 @@
 
 namespace farandole {
 
-// Returns `run` itself if it is a rank's file, and its parts if it is a node's (recorder/node_file.h).
-// Otherwise returns the recorders in RUN/recorder in the order of their names; a file that is still staged on
-// this node (base/files/staging_file.h) is given with its local path.
+// Returns `run` itself if it is a rank's file, and its parts if it is a node's
+// (timeline/recorder/node_file.h). Otherwise returns the recorders in RUN/recorder in the order of their
+// names; a file that is still staged on this node (base/files/staging_file.h) is given with its local path.
 // Throws: UserError if there is no file.
 std::vector<std::filesystem::path> recorder_files(const std::filesystem::path& run);
 
@@ -90,8 +90,7 @@ struct RankSign {
 // By file name. Files that cannot be read are left out.
 std::vector<RankSign> read_signs(const std::filesystem::path& run);
 
-// False if the run has no trace, or one that was written more than some seconds before its ranks last
-// recorded.
+// False if the run has no trace, or one that is some seconds older than what its ranks have recorded.
 bool has_whole_trace(const std::filesystem::path& run);
 
 // Does what ranks without a launcher leave undone, if all of them have ended: puts the recorders of each node
