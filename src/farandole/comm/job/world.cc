@@ -140,6 +140,8 @@ World::World() {
     mpi_ = std::make_unique<MpiRuntime>(size);
   control_ = std::make_unique<ControlPlane>(std::move(start));
   control_->join();
+  std::error_code ignored;
+  if (size > 1 && control_->rank() == 0) fs::remove(meeting_file(), ignored);
   layout_ = layout_of(*control_);
 }
 
