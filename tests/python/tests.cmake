@@ -15,7 +15,8 @@ set_tests_properties(python.record python.guest python.broken python.backend pyt
 # Where tools/setup --spark or --frameworks has been called; tools/soak calls them.
 farandole_script_test(python.spark python/estimator/spark.sh 60)
 farandole_script_test(python.frameworks python/record/frameworks.sh 200)
-set_tests_properties(python.spark python.frameworks PROPERTIES PROCESSORS 2 LABELS "program;random")
+farandole_script_test(python.launchers python/record/launchers.sh 120)
+set_tests_properties(python.spark python.frameworks python.launchers PROPERTIES PROCESSORS 2 LABELS "program;random")
 # Each version of PyTorch in the documentation, from PyPI.
 farandole_script_test(python.versions python/versions.sh 600)
 set_tests_properties(python.versions PROPERTIES PROCESSORS 2 TIMEOUT 3600 LABELS "program;soak")

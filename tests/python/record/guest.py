@@ -1,6 +1,6 @@
 """Programs that something else starts. Rank 1 begins to record later than rank 0.
 
-guest.py job FILE     a rank of torchrun, which meets the others in the file; at the first start, rank 1 ends in the middle
+guest.py job FILE     a rank of torchrun, which meets the others in the file; at the first start, rank 1 ends early
 guest.py spawn PORT   two ranks, which this process starts
 guest.py ends FOLDER  a process for each way to end and for each thing that may be missing; prints how they ended
 """
@@ -20,7 +20,7 @@ def phases():
     return record and record._phases
 
 
-def train(group=False, each_step=lambda step: None):
+def train(group=False, each_step=lambda step, recorded: None):
     """Until all ranks have recorded ten steps, if they are recorded at all. Without an optimizer and DDP, because both
     import torch._dynamo, which takes as long as torch itself."""
     torch.manual_seed(0)
@@ -29,7 +29,7 @@ def train(group=False, each_step=lambda step: None):
         model = nn.parallel.DistributedDataParallel(model)
     recorded, step = torch.zeros(1), 0
     while recorded < 10:
-        each_step(step)
+        each_step(step, recorded)
         model(torch.ones(32, 64)).square().mean().backward()
         with torch.no_grad():
             for parameter in model.parameters():
@@ -49,11 +49,11 @@ def be_rank(number, size, meeting=None):
         _guest.Guest._record = lambda self: (may_begin.wait(), begin(self))
     dist.init_process_group("gloo", meeting, rank=number, world_size=size)
 
-    def each_step(step):
+    def each_step(step, recorded):
         dist.broadcast(torch.zeros(4), 0)
         if step == 3:
             may_begin.set()
-        if os.environ.get("TORCHELASTIC_RESTART_COUNT") == "0" and step == 3 and number == 1:
+        if os.environ.get("TORCHELASTIC_RESTART_COUNT") == "0" and recorded == 3 and number == 1:
             sys.exit(3)
     train(True, each_step)
     dist.destroy_process_group()

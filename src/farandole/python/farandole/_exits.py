@@ -30,14 +30,14 @@ def install():
     os.environ.setdefault("FARANDOLE_RANK_PROCESS", str(_process))
     if not faulthandler.is_enabled():
         faulthandler.enable(2, all_threads=False)
-    _show_lines()
+    show_lines()
     atexit.register(_end)
     if not (sys.flags.interactive or hasattr(sys, "ps1")):
         _before, sys.excepthook = sys.excepthook, _on_exception
 
 
-def _show_lines():
-    """Lets reports about a rank name the line of Python that it executes."""
+def show_lines():
+    """Lets reports about a rank name the line of Python that it executes, until hide_lines()."""
     global _signal
     with open("/proc/self/status") as status:
         caught = int(re.search(r"^SigCgt:\s*(\w+)", status.read(), re.M)[1], 16)
@@ -49,11 +49,15 @@ def _show_lines():
         check(quick.watch_python(_signal, file))
 
 
+def hide_lines():
+    if _signal is not None:
+        faulthandler.unregister(_signal)
+
+
 def _end():
     if os.getpid() != _process:
         return
-    if _signal is not None:
-        faulthandler.unregister(_signal)
+    hide_lines()
     core.close_at_exit()
     work = sys.modules.get("farandole._work")
     if work and work._thread:

@@ -148,7 +148,7 @@ class Guest:
             self.failed = True
         except Exception as error:
             self.failed = True
-            self._say(error)
+            self.say(error)
         while True:
             call = self.work.get()
             if call is None:
@@ -179,10 +179,11 @@ class Guest:
             raise
         self.recorder = check, core, quick
         invitation = ctypes.create_string_buffer(4096)
+        met = core.meet(self.invitation.encode()) if self.invitation else 0
         if place.rank == 0:
-            check(core.invite(invitation, len(invitation)))
-        elif self.invitation:
-            check(core.meet(self.invitation.encode()))
+            met = core.invite(invitation, len(invitation))
+        if met:
+            self.say(quick.error().decode(errors="replace"), "watched")
         self._tell(folder=folder, invitation=invitation.value.decode())
 
     def _tell(self, **answer):
@@ -224,9 +225,9 @@ class Guest:
             return None
         return folder if age < _age_of(os.getppid()) + 5 else None
 
-    def _say(self, why):
+    def say(self, why, what="recorded"):
         who = f"rank {self.place.rank} is not" if self.place.rank else "nothing is"
-        print(f"farandole: {who} recorded: {why}", file=sys.stderr, flush=True)
+        print(f"farandole: {who} {what}: {why}", file=sys.stderr, flush=True)
 
     def _close(self):
         self.work.put(None)

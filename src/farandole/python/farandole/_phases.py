@@ -116,7 +116,15 @@ class Phases:
             return False
         self.may_start = False
         self.check, self.core, self.quick = self.guest.recorder
-        return self.begin_to_record()
+        try:
+            from farandole import _exits
+            atexit.register(_exits.hide_lines)
+            _exits.show_lines()
+            return self.begin_to_record()
+        except Exception as error:
+            self.running = False
+            self.guest.say(error)
+            return False
 
     def begin_to_record(self):
         self.running = True
