@@ -100,8 +100,8 @@ class Launcher {
 
   JobEnd run() {
     while (!have_ended()) {
-      serve(false, kill_ns_ == 0 ? look_ms : look_ms / 10);
       end_others();
+      serve(false, kill_ns_ == 0 ? look_ms : look_ms / 10);
       end_hung_starter();
     }
     while (take_starter_err()) {
