@@ -3,6 +3,7 @@
 #include <csignal>
 #include <fstream>
 #include <gmock/gmock.h>
+#include <memory>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -87,6 +88,7 @@ TEST(StatusOfSubmission, IsWhatSlurmSaysUntilItsLauncherCame) {
   EXPECT_EQ(waiting.state, State::waiting);
   EXPECT_THAT(status_text({waiting}), HasSubstr(": waiting to start\n  reason      Slurm says Resources\n"));
   EXPECT_EQ(slurm_says("JobState=RUNNING", run / "job.sbatch").state, State::starting);
+  EXPECT_EQ(read_run_status(run.path(), &waiting).state, State::waiting) << "Slurm is not asked";
   EXPECT_EQ(slurm_says("JobState=FAILED", run / "job.sbatch").state, State::failed);
   const auto unknown = slurm_says("JobState=PENDING", "/another/job.sbatch");
   EXPECT_EQ(unknown.state, State::starting);
@@ -95,6 +97,7 @@ TEST(StatusOfSubmission, IsWhatSlurmSaysUntilItsLauncherCame) {
   JobRecord job{.ranks = 2, .start_ns = start_ns, .end_ns = start_ns + 10};
   fs::create_directories(run / "launch");
   write_job(run / "launch/job.json", job);
+  EXPECT_EQ(read_run_status(run.path(), &waiting).state, State::finished) << "Slurm is asked again";
   const auto again = slurm_says("JobState=PENDING", run / "job.sbatch");
   EXPECT_THAT(status_text({again}), HasSubstr(": waiting to start again\n"));
   EXPECT_EQ(slurm_says("JobState=PENDING", "/another/job.sbatch").state, State::finished);
@@ -287,6 +290,24 @@ TEST_F(StatusOfAProgram, HasAnEnd) {
   EXPECT_EQ(status.state, State::ended);
   EXPECT_THAT(status.detail, HasSubstr("farandole run would record the exit code"));
   EXPECT_EQ(status.step, 40);
+}
+
+// Another launcher has started these ranks, and no rank holds the lease.
+TEST_F(StatusOfAProgram, IsWhatItsRecordersTell) {
+  fs::remove_all(run / "launch");
+  auto options = run_timeline(run, 0, 2);
+  auto timeline = std::make_unique<Timeline>(options);
+  EXPECT_EQ(read_run_status(run).state, State::running);
+  EXPECT_EQ(read_run_status(run).ranks, 2);
+  timeline.reset();
+  EXPECT_EQ(read_run_status(run).state, State::ended);
+  EXPECT_THAT(status_text({read_run_status(run)}), HasSubstr(": ended"));
+  fs::rename(recorder_file(run, 0), recorder_file(run, 1));
+  EXPECT_EQ(read_run_status(run).state, State::ended) << "rank 0 has no recorder";
+  fs::remove(recorder_file(run, 1));
+  options.host = "elsewhere";
+  timeline = std::make_unique<Timeline>(options);
+  EXPECT_EQ(read_run_status(run).state, State::running) << "it has recorded a moment ago";
 }
 
 // The run.json of the start before has an end. The new start records before it writes its own.

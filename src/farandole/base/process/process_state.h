@@ -25,8 +25,7 @@ struct ProcessState {
 // std::nullopt if there is no such process or /proc hides it.
 std::optional<ProcessState> read_process_state(std::int64_t pid);
 
-// Its state; 0 if it has ended, or is a later process with the same id than the one that was seen at
-// `known_ns`.
+// Its state; 0 if it has ended, or has only the id of the process that was seen at `known_ns`.
 // Units: nanoseconds of CLOCK_REALTIME.
 char state_of_process(std::int64_t pid, std::int64_t known_ns);
 
