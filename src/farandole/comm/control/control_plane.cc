@@ -420,6 +420,7 @@ void ControlPlane::accept_all(const Connection& listener) {
   for (;;) {
     OwnedDescriptor socket(::accept4(listener.socket.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (socket.get() < 0 && (errno == EINTR || errno == ECONNABORTED)) continue;
+    if (socket.get() < 0 && (errno == EMFILE || errno == ENFILE)) std::this_thread::sleep_for(1ms);
     if (socket.get() < 0) return;
     if (is_unix(socket.get()) && !is_own_user(socket.get())) continue;
     if (listener.kind == Kind::invites) {
@@ -591,7 +592,9 @@ void ControlPlane::deliver(Connection& connection) {
     const auto code = value_of<int>(connection.in);
     if (obeys_ && code) std::_Exit(*code);
   } else if (channel == hello && !book_.empty()) {
-    push(connection, book_of_ranks, book_);  // It has come late.
+    // It has come late. One that is known means a later start of the job, whose rank 0 it finds when this one ends.
+    if (ranks_[static_cast<std::size_t>(connection.peer)].host.empty())
+      push(connection, book_of_ranks, book_);
   } else {
     inboxes_[channel].push_back({connection.peer, std::move(connection.in)});
     connection.in = {};
