@@ -7,7 +7,24 @@ import torch.distributed as dist
 import torch.nn as nn
 from torch.utils.data import DataLoader, TensorDataset
 
-STEPS = 40
+if sys.argv[1] == "lightning":
+    import lightning
+
+    class Module(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.net = nn.Linear(64, 10)
+
+        def training_step(self, batch, _):
+            return self.net(batch[0]).square().mean()
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+        def on_train_end(self):
+            print(f"rank {self.global_rank} has trained", flush=True)
+
+STEPS = 500
 
 
 def train(model, optimizer, batches, backward=lambda loss: loss.backward()):
@@ -26,21 +43,9 @@ def main(how):
         model, optimizer, batches = accelerator.prepare(net, torch.optim.SGD(net.parameters(), lr=0.1), DataLoader(data, 16))
         train(model, optimizer, batches, accelerator.backward)
     elif how == "lightning":
-        import lightning
-
-        class Module(lightning.LightningModule):
-            def __init__(self):
-                super().__init__()
-                self.net = net
-
-            def training_step(self, batch, _):
-                return self.net(batch[0]).square().mean()
-
-            def configure_optimizers(self):
-                return torch.optim.SGD(self.parameters(), lr=0.1)
         trainer = lightning.Trainer(accelerator="cpu", devices=2, strategy=sys.argv[2], max_epochs=1, logger=False,
                                     enable_checkpointing=False, enable_progress_bar=False)
-        trainer.fit(Module(), DataLoader(data, 16))
+        return trainer.fit(Module(), DataLoader(data, 16))
     else:
         if how == "mpi":  # The process group's rank comes from the launcher.
             rank, size = int(os.environ["PMI_RANK"]), int(os.environ["PMI_SIZE"])
