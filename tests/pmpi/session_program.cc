@@ -35,7 +35,7 @@ void step(int number, Timeline& timeline, Communicator& gradients, int rank) {
 int main(int, char** argv) {
   const std::filesystem::path run = argv[1];
   World job;
-  job.use_transport(Transport::mpi);  // which starts MPI also on one node
+  job.start_mpi();
   const auto& layout = job.layout();
   Timeline timeline({recorder_file(run, layout.rank), {}, 1 << 20, layout.rank, layout.size, layout.node});
   timeline.name_thread("training");

@@ -142,7 +142,7 @@ class Calls {
 
 class Round {
  public:
-  Round(const World& job, Communicator& ours, AllreduceResult& result)
+  Round(World& job, Communicator& ours, AllreduceResult& result)
       : calls_(ours, result), result_(result), size_(static_cast<std::size_t>(job.layout().size)) {
     const std::size_t bytes = calls_.buffer_bytes();
     const auto call_ours = [this](std::byte* data) { calls_.ours(data); };
@@ -248,7 +248,7 @@ double AllreduceResult::busbw_gbps(const Sample& sample) const {
   return algbw_gbps(sample) * (collective == Operation::allreduce ? 2 : 1) * (ranks - 1) / ranks;
 }
 
-std::vector<AllreduceResult> benchmark_allreduce(const World& job, const AllreduceBenchmarkOptions& options,
+std::vector<AllreduceResult> benchmark_allreduce(World& job, const AllreduceBenchmarkOptions& options,
                                                  const std::function<void(const AllreduceResult&)>& each) {
   const auto ours = job.new_communicator(Waiting::spin);
   std::vector<AllreduceResult> results;

@@ -55,7 +55,7 @@ struct AllreduceResult {
 };
 
 // Runs on every rank. `each` receives the result of a size as soon as it is measured.
-std::vector<AllreduceResult> benchmark_allreduce(const World& job, const AllreduceBenchmarkOptions& options,
+std::vector<AllreduceResult> benchmark_allreduce(World& job, const AllreduceBenchmarkOptions& options,
                                                  const std::function<void(const AllreduceResult&)>& each);
 
 }  // namespace farandole

@@ -180,6 +180,7 @@ int allreduce_command(int argc, const char* const* argv) {
 
   if (!transport.empty()) parse_transport(transport);
   World job;
+  job.start_mpi();
   if (!transport.empty()) job.use_transport(parse_transport(transport));
   if (job.layout().size < 2)
     throw UserError(

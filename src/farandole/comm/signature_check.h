@@ -64,8 +64,8 @@ std::string describe_mismatch(std::span<const CallDescriptor> by_rank, std::span
 // Collective: every rank of the group must call this.
 [[noreturn]] void report_mismatch(Communicator& group, const CallDescriptor& own, std::span<const int> ranks);
 
-// Compares the sizes of an all-to-all: `arriving` is what the peers send to this rank. Returns the largest size
-// of a message.
+// Compares the sizes of an all-to-all: `arriving` is what the peers send to this rank. Returns the largest
+// size of a message.
 // Throws: UserError on all ranks, for the lowest sender and its lowest receiver whose sizes differ.
 // Collective: every rank of the group must call this.
 std::size_t compare_sizes(Communicator& group, std::string_view name, std::span<const std::size_t> send_bytes,

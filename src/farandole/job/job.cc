@@ -108,8 +108,8 @@ World& Job::world() {
   throw UserError(
       "Farandole only records this program, so its ranks cannot communicate through it; start it with farandole run");
 }
-// It is made when it is needed first, which is at the same place of all ranks' work: a program that is only recorded
-// needs none.
+// It is made when it is needed first, which is at the same place of all ranks' work: a program that is only
+// recorded needs none.
 JoinCommunicator& Job::communicator() {
   if (parts_->communicator == nullptr) {
     world();

@@ -127,8 +127,8 @@ class Job {
   // Returns false if the error is known: the watchdog of this rank has already reported the lost peer, or,
   // for other errors, another rank of this node has called this before.
   bool is_ending(ExitCode code);
-  // A guest meets the other ranks with the invitation that rank 0 gives. It is then watched as the others are, and
-  // its clock is compared with theirs. Neither function waits for them.
+  // A guest meets the other ranks with the invitation that rank 0 gives. It is then watched as the others
+  // are, and its clock is compared with theirs. Neither function waits for them.
   // Throws: Error if no socket or thread can be made.
   std::string invite();
   void meet(const std::string& invitation);

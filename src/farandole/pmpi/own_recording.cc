@@ -127,7 +127,8 @@ void place(TimelineOptions& options, const std::filesystem::path& run_dir) {
   here.meet();  // before the first rank allocates its file
 }
 
-// Ranks that cannot record because a folder or disk space is missing print a message. They still meet the others.
+// Ranks that cannot record because a folder or disk space is missing print a message. They still
+// meet the others.
 std::unique_ptr<Timeline> timeline_in(const std::filesystem::path& run_dir) {
   auto options = options_in(run_dir);
   place(options, run_dir);

@@ -70,7 +70,7 @@ bool job_ends_in_finalize(bool program_starts) {
 
 bool program_last() {
   World job;
-  job.use_transport(Transport::mpi);  // which starts MPI also on one node
+  job.start_mpi();
   Everything everything(job);
   const bool good = works(*everything.ranks) && works();
   MPI_Finalize();
@@ -81,8 +81,7 @@ bool one_thread() {
   MPI_Init(nullptr, nullptr);
   try {
     World job;
-    job.use_transport(Transport::mpi);
-    job.new_communicator(Waiting::spin);
+    job.start_mpi();
     return false;
   } catch (const UserError& error) {
     std::fprintf(stderr, "%s\n", error.what());
@@ -91,8 +90,7 @@ bool one_thread() {
   MPI_Finalize();
   try {
     World job;
-    job.use_transport(Transport::mpi);
-    job.new_communicator(Waiting::spin);
+    job.start_mpi();
     return false;
   } catch (const UserError& error) {
     std::fprintf(stderr, "%s\n", error.what());

@@ -592,7 +592,8 @@ void ControlPlane::deliver(Connection& connection) {
     const auto code = value_of<int>(connection.in);
     if (obeys_ && code) std::_Exit(*code);
   } else if (channel == hello && !book_.empty()) {
-    // It has come late. One that is known means a later start of the job, whose rank 0 it finds when this one ends.
+    // It has come late. One that is known means a later start of the job, whose rank 0 it finds when
+    // this one ends.
     if (ranks_[static_cast<std::size_t>(connection.peer)].host.empty())
       push(connection, book_of_ranks, book_);
   } else {

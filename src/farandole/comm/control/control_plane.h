@@ -1,6 +1,6 @@
 // Messages among the ranks of a job that are no tensors, over sockets of our own: who is where, addresses of
 // shared memory, alerts, clocks, records. It needs no MPI. There is one object per process.
-// Thread safety: any thread may call this at any time, except where functions say otherwise.
+// Thread safety: any thread may call this at any time. Functions say where this is not so.
 //
 // Every rank listens, and a connection is made with the first message. So the traffic gives the connections
 // their shape: a star of nodes, because the first ranks of the nodes act for the others. No rank passes on
@@ -100,8 +100,8 @@ class ControlPlane {
   // Collective: every rank of the list must call this in the same order.
   Channel new_channel(std::span<const int> ranks);
 
-  // Never waits. Messages between the same two ranks arrive in order. A message to a rank that has ended is
-  // dropped.
+  // Never waits. Messages between the same two ranks arrive in order. A message to a rank that has
+  // ended is dropped.
   void send(int to, Channel channel, std::span<const std::byte> message);
   // Returns a message that has arrived, of this rank or of any; does not wait.
   std::optional<Message> take(Channel channel, int from = any);
@@ -111,7 +111,7 @@ class ControlPlane {
                               std::optional<Clock::time_point> until = std::nullopt);
 
   // Asks a rank for its time. std::nullopt if it does not answer within `limit`.
-  // Thread safety: one thread at a time.
+  // Thread safety: none; use from one thread at a time.
   std::optional<RoundTrip> ask_time(int of, std::chrono::nanoseconds limit);
 
   // Makes a connection for other purposes with a rank that also calls this, with the same number, which must

@@ -28,7 +28,8 @@ void write_invitation(const fs::path& file, const std::string& text) {
   fs::rename(draft, file);
 }
 
-// NFS remembers for up to 30 s that a file does not exist. It asks again once this host has changed the folder.
+// NFS remembers for up to 30 s that a file does not exist. It asks again once this host has
+// changed the folder.
 void change_folder(const fs::path& folder) {
   const auto own = folder / fmt::format(".{}-{}", host_name(), ::getpid());
   OwnedDescriptor(::open(own.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600));

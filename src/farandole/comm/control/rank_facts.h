@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "farandole/comm/net/addresses.h"
+#include "farandole/comm/control/addresses.h"
 
 namespace farandole {
 

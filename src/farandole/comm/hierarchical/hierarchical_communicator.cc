@@ -406,9 +406,10 @@ std::byte* HierarchicalCommunicator::next_table() {
   return tables_->blocks()[0] + rounds_++ % 2 * table_bytes_;
 }
 
-// Exchanges parts of the tables of all nodes. list(from, to) are the parts that node `from` sends to node `to`,
-// in the table of this node, which is one of the two. Each node sends to the node behind it and receives from
-// the one in front of it, then with distance 2, and so on, so that no node receives from all others at once.
+// Exchanges parts of the tables of all nodes. list(from, to) are the parts that node `from` sends to node
+// `to`, in the table of this node, which is one of the two. Each node sends to the node behind it and
+// receives from the one in front of it, then with distance 2, and so on, so that no node receives from all
+// others at once.
 template <class List>
 void HierarchicalCommunicator::exchange(List list) {
   constexpr std::size_t most_on_the_way = std::size_t{256} << 10;
@@ -427,7 +428,8 @@ void HierarchicalCommunicator::exchange(List list) {
   wait_for_groups();
 }
 
-// What a leader group moves of messages between two nodes: a slice of each long one, and some of the short ones.
+// What a leader group moves of messages between two nodes: a slice of each long one, and some of
+// the short ones.
 HierarchicalCommunicator::Messages HierarchicalCommunicator::share_of(std::size_t leader_group,
                                                                       const Messages& all) const {
   constexpr std::size_t short_bytes = 16 * 1024;
@@ -516,7 +518,8 @@ void HierarchicalCommunicator::all_gather(std::string_view name, const void* in,
   }
 }
 
-// Between the nodes, each round is a scatter and an all-gather, so that no node sends everything to all others.
+// Between the nodes, each round is a scatter and an all-gather, so that no node sends everything
+// to all others.
 void HierarchicalCommunicator::broadcast(std::string_view name, void* data, std::size_t bytes, int root) {
   const auto call = broadcast_call(name, bytes, root);
   auto* const at = static_cast<std::byte*>(data);

@@ -1,5 +1,5 @@
-// Collectives among ranks of several nodes, composed of communicators within the nodes and between them, so that
-// little data crosses the network.
+// Collectives among ranks of several nodes, composed of communicators within the nodes and between them, so
+// that little data crosses the network.
 // Thread safety: none; use from one thread at a time.
 //
 // A small broadcast, all-gather or reduce-scatter is a small allreduce, in which the ranks also compare their

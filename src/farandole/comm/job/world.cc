@@ -205,8 +205,12 @@ void World::start_mpi_if_needed() {
   const bool asked = transport_ == Transport::mpi || transport_ == Transport::mpi_messages;
   const bool compares =
       transport_ == Transport::automatic && several_nodes && has_process_manager(&std::getenv);
-  if (mpi_ == nullptr && (asked || compares)) mpi_ = std::make_unique<MpiRuntime>(layout_.size);
-  if (mpi_ != nullptr) mpi_->before_finalize(before_finalize_);
+  if (asked || compares || mpi_ != nullptr) start_mpi();
+}
+
+void World::start_mpi() {
+  if (mpi_ == nullptr) mpi_ = std::make_unique<MpiRuntime>(layout_.size);
+  mpi_->before_finalize(before_finalize_);
 }
 
 TransportOptions World::options(Wire wire) {

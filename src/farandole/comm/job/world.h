@@ -1,5 +1,5 @@
-// The ranks of the job: how they find each other, the position of each of them, and their communicators. There
-// is one object per process.
+// The ranks of the job: how they find each other, the position of each of them, and their communicators.
+// There is one object per process.
 // Thread safety: only the main thread may create and destroy this.
 #pragma once
 
@@ -22,8 +22,9 @@ namespace farandole {
 
 class World {
  public:
-  // Rank and size are what the launcher says; the ranks then meet over sockets. MPI is started only in a job on
-  // several nodes that Open MPI has started, or if the transport is `mpi`: by new_communicator() of all ranks.
+  // Rank and size are what the launcher says; the ranks then meet over sockets. MPI is started only in a
+  // job on several nodes that Open MPI has started, or if the transport is `mpi`: by new_communicator()
+  // of all ranks.
   // Throws: UserError if this process is alone although its launcher started several ("a world of one
   // in a larger job"), or if the job also has other programs.
   // Collective: every rank of the job must call this in the same order.
@@ -35,6 +36,10 @@ class World {
   const RankLayout& layout() const { return layout_; }
   ControlPlane& control() { return *control_; }
   const MpiRuntime* mpi() const { return mpi_.get(); }  // null unless it runs
+  // Starts MPI, also on one node, unless it runs.
+  // Throws: as MpiRuntime.
+  // Collective: every rank of the job must call this in the same order.
+  void start_mpi();
   // Chooses how the ranks of later communicators exchange data; before, FARANDOLE_TRANSPORT decides.
   // Collective: every rank of the job must call this with the same value.
   void use_transport(Transport transport);
@@ -61,8 +66,8 @@ class World {
   // Among all ranks of the job.
   // Collective: every rank of the job must call this in the same order.
   std::unique_ptr<MessageChannel> new_channel();
-  // Calls this when the program ends MPI before this object does, if MPI runs here. The function may destroy
-  // this object.
+  // Calls this when the program ends MPI before this object does, if MPI runs here. The function may
+  // destroy this object.
   void before_finalize(std::function<void()> function);
   // How the nodes exchange data and why, as in "TCP between nodes, 128 KiB at once (…)". std::nullopt if
   // there is no communicator of several nodes yet.

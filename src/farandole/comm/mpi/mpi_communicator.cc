@@ -290,8 +290,8 @@ void MpiCommunicator::all_to_all(std::string_view name, const void* in,
   agree(all_to_all_call(name));
   const Partition sends(send_bytes);
   const Partition receives(receive_bytes);
-  // MPI itself would truncate a message that is too long, and leave the rest of a buffer as it is if a message is
-  // too short.
+  // MPI itself would truncate a message that is too long, and leave the rest of a buffer as it is if a
+  // message is too short.
   std::vector<std::size_t> arriving(send_bytes.size());
   check_mpi(MPI_Alltoall(send_bytes.data(), 1, MPI_UINT64_T, arriving.data(), 1, MPI_UINT64_T, comm_),
             "MPI_Alltoall", name);

@@ -14,8 +14,8 @@ namespace farandole {
 
 class MpiLink : public Link {
  public:
-  // `comm` is used by links only. All links of a rank share it. It is not freed before MPI_Finalize: its number
-  // would be reused by another communicator, which would receive messages that were not received here.
+  // `comm` is used by links only. All links of a rank share it. It is not freed before MPI_Finalize: its
+  // number would be reused by another communicator, which would receive messages that were not received here.
   MpiLink(MPI_Comm comm, int peer) : comm_(comm), peer_(peer) {}
 
   void send(const std::byte* data, std::size_t bytes) override;

@@ -14,8 +14,8 @@ namespace farandole {
 class MpiRuntime {
  public:
   // Starts MPI, unless the program has done so.
-  // Throws: UserError if MPI has another number of ranks than `size`, or if the program's MPI does not let several
-  // threads communicate. Error if it cannot start.
+  // Throws: UserError if MPI has another number of ranks than `size`, or if the program's MPI does not let
+  // several threads communicate. Error if it cannot start.
   explicit MpiRuntime(int size);
   // Ends MPI, unless the program has started it.
   // Collective: every rank of the job must call this in the same order.

@@ -1,10 +1,10 @@
-// Allreduces and messages between nodes. A leader group has one rank of each node; rank numbers in it are node
-// numbers.
+// Allreduces and messages between nodes. A leader group has one rank of each node; rank numbers in it
+// are node numbers.
 // Thread safety: none; use from one thread at a time.
 //
-// Each message of a reduction begins with a header that carries the hash of the call, and is checked before the data behind
-// it is used. A rank that receives another hash, or learns that some rank did, tells all others. Every rank
-// of the group knows it when the operation ends.
+// Each message of a reduction begins with a header that carries the hash of the call, and is checked before
+// the data behind it is used. A rank that receives another hash, or learns that some rank did, tells all
+// others. Every rank of the group knows it when the operation ends.
 #pragma once
 
 #include <cstdint>
@@ -40,9 +40,9 @@ class LeaderGroup {
                    ReduceOp op);
   // Starts an allreduce of any size. `slice` must live until it is complete.
   void start(std::uint64_t call_hash, Slice& slice, Stream stream);
-  // Starts messages to one rank and from one, perhaps the same. More may be started before these are complete.
-  // The ranks have compared their calls before, and both ends of a message know its size. Its memory must live
-  // until the group is not busy any more. Returns the number of bytes.
+  // Starts messages to one rank and from one, perhaps the same. More may be started before these are
+  // complete. The ranks have compared their calls before, and both ends of a message know its size. Its
+  // memory must live until the group is not busy any more. Returns the number of bytes.
   std::size_t start_messages(int to, const Messages& sends, int from, const Messages& receives);
   // Works without waiting. Returns true if something moved.
   // Throws: Error if a link fails.
@@ -53,7 +53,8 @@ class LeaderGroup {
   // This rank has learned elsewhere that the calls differ. Tells the other ranks if they may not know it. The
   // slice of the current operation is not used any more.
   void refuse(std::uint64_t call_hash);
-  // Drops what other ranks will not receive, or not send, because the calls differ. The group is not used any more.
+  // Drops what other ranks will not receive, or not send, because the calls differ. The group is not
+  // used any more.
   void abandon();
   // True if the calls of the last operation differ. Its data is undefined then.
   bool mismatch() const { return mismatch_; }

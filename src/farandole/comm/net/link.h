@@ -34,8 +34,8 @@ class Link {
   // queue data only when the ranks have compared their calls.
   virtual bool abandons_at_once() const { return true; }
 
-  // Moves what a message that is complete for this rank has still to bring to the peer, if the system does not do
-  // so. Call this regularly during other waits.
+  // Moves what a message that is complete for this rank has still to bring to the peer, if the system does
+  // not do so. Call this regularly during other waits.
   virtual void keep_moving() {}
 
   // A descriptor on which poll() can wait for `events()`, or -1 if the link has none.

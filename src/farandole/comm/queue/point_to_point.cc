@@ -112,7 +112,8 @@ int PointToPoint::receive(void* data, std::size_t bytes, int source, int tag) {
   return sender;
 }
 
-// The thread reads while there are messages that have not ended, and no thread that waits for one of them does.
+// The thread reads while there are messages that have not ended, and no thread that waits for one
+// of them does.
 void PointToPoint::start_thread_if_needed() {
   if (is_idle() || is_reading_) return;
   if (!thread_.joinable()) thread_ = start_quiet_thread([this] { work(); });

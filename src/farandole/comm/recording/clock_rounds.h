@@ -1,7 +1,7 @@
-// Measures round trips between a rank and rank 0 for timeline/clock/clock_model.h: at the start, once a minute
-// while the job runs, because drift is not constant over hours, and at the end. One rank of each clock does
-// this, on a helper thread; nobody waits for it.
-// Thread safety: only one thread may create and destroy this and call its functions.
+// Measures round trips between a rank and rank 0 for timeline/clock/clock_model.h: at the start, once a
+// minute while the job runs, because drift is not constant over hours, and at the end. One rank of each clock
+// does this, on a helper thread; nobody waits for it.
+// Thread safety: none; use from one thread at a time.
 #pragma once
 
 #include <chrono>
@@ -16,8 +16,9 @@
 
 namespace farandole {
 
-// Asks rank 0 for its time until `patience` consecutive round trips were not shorter than those before and the
-// shortest is as short as between idle hosts, or 10 · `patience` times. Stops when rank 0 does not answer.
+// Asks rank 0 for its time until `patience` consecutive round trips were not shorter than those
+// before and the shortest is as short as between idle hosts, or 10 · `patience` times. Stops when
+// rank 0 does not answer.
 std::vector<RoundTrip> measure_clock(ControlPlane& control, int patience = 50);
 
 // True if this rank measures: it is the first one with its clock, which is not rank 0's.

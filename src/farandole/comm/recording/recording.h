@@ -1,5 +1,5 @@
-// The recording of a job. It measures clocks, records counters and the program's own MPI calls, and merges the
-// timeline at the end.
+// The recording of a job. It measures clocks, records counters and the program's own MPI calls, and merges
+// the timeline at the end.
 // Thread safety: only the main thread may create and destroy this. Only this thread may call its functions.
 #pragma once
 
@@ -33,8 +33,8 @@ struct TraceOptions {
 
 class Recording {
  public:
-  // `timeline` must outlive this object. The channel has all ranks of the job, and no other object may use it.
-  // Without one, clocks are not measured.
+  // `timeline` must outlive this object. The channel has all ranks of the job, and no other object may use
+  // it. Without one, clocks are not measured.
   Recording(std::unique_ptr<MessageChannel> channel, Timeline& timeline, TraceOptions options);
   ~Recording();
 

@@ -11,10 +11,10 @@
 
 namespace farandole {
 
-// The ranks meet between the constructor and the destructor. If a rank of this host has ended in that time, they
-// cannot meet any more: one rank of the host says so, and all of them end with ExitCode::user_error. After
-// WatchdogOptions::stall_seconds, but not before 30 s, one rank of the host reports which ranks have not
-// started; after stall_abort_seconds, but not before 60 s, the ranks end with ExitCode::peer_lost.
+// The ranks meet between the constructor and the destructor. If a rank of this host has ended in that time,
+// they cannot meet any more: one rank of the host says so, and all of them end with ExitCode::user_error.
+// After WatchdogOptions::stall_seconds, but not before 30 s, one rank of the host reports which ranks have
+// not started; after stall_abort_seconds, but not before 60 s, the ranks end with ExitCode::peer_lost.
 class StartWatch {
  public:
   explicit StartWatch(const WatchdogOptions& options);

@@ -93,8 +93,8 @@ class AlertChannel {
 
   void send(int to, Alert alert);
   std::optional<Alert> receive();  // returns an alert that has arrived; does not wait
-  // Returns when each rank of `groups` has called this, or when `gives_up` returns true. `own` is the group of
-  // this rank.
+  // Returns when each rank of `groups` has called this, or when `gives_up` returns true. `own` is the group
+  // of this rank.
   void await_all(const std::vector<std::vector<int>>& groups, std::size_t own,
                  const std::function<bool()>& gives_up);
 

@@ -77,8 +77,8 @@ void say_on_stderr(int rank, const std::string& text);
 
 class Watchdog {
  public:
-  // `calls` must outlive this object. `abort` ends the job with an exit code. If it is null, this only reports,
-  // and leaves the program's signals alone.
+  // `calls` must outlive this object. `abort` ends the job with an exit code. If it is null, this only
+  // reports, and leaves the program's signals alone.
   Watchdog(WatchPost post, RankLayout layout, CollectiveRegistry& calls, std::function<void(int)> abort);
   // Calls come_to_end() and leave(). If the job has several nodes, first waits for all ranks, so that none of
   // them is silent while others still wait; not after end_alone().

@@ -1,4 +1,4 @@
-#include "farandole/comm/net/addresses.h"
+#include "farandole/comm/control/addresses.h"
 
 #include <algorithm>
 #include <arpa/inet.h>
