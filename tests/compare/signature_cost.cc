@@ -74,12 +74,11 @@ double batch_us(LeaderGroup& group, bool checked) {
 }
 
 void measure() {
-  const World job;
+  World job;
   if (job.layout().size != 2) throw UserError("signature_cost needs two ranks");
   const int rank = job.layout().rank;
-  const MpiTypes types;
-  MpiCommunicator mpi(MPI_COMM_WORLD, types, Waiting::spin, SignatureCheck::off);
-  const auto links = make_links(LinkKind::tcp, mpi, ranks_in_world(MPI_COMM_WORLD), MPI_COMM_WORLD);
+  ControlCommunicator ranks(job.control(), {0, 1});
+  const auto links = make_links(LinkKind::tcp, ranks, nullptr);
   Link& link = *links[static_cast<std::size_t>(1 - rank)];
   auto checked = group_on(link, rank, true), unchecked = group_on(link, rank, false);
   std::vector<double> checked_us, unchecked_us;

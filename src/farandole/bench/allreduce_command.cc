@@ -180,11 +180,11 @@ int allreduce_command(int argc, const char* const* argv) {
 
   if (!transport.empty()) parse_transport(transport);
   World job;
-  job.start_mpi();
   if (!transport.empty()) job.use_transport(parse_transport(transport));
   if (job.layout().size < 2)
     throw UserError(
         "an allreduce needs at least two ranks; use farandole run -n 2 -- farandole bench allreduce");
+  job.start_mpi();
   const bool speaks = job.layout().rank == 0;
   const bool text = format == "text";
   if (speaks && text) fmt::print("{}", allreduce_header());
