@@ -175,7 +175,32 @@ static int be_guest(int of, const char* run_dir) {
   return 3;
 }
 
+/* Rank 1 works on while rank 0 waits for it, until the file "seen" is there. */
+static int wait_as_guest(int of, const char* run_dir) {
+  char invitation[4096] = "";
+  EXPECT(fdl_init_guest(of, 2, of, 2, run_dir) == 0);
+  if (of == 0) {
+    EXPECT(fdl_invite(invitation, 10) == 64 && fdl_invite(invitation, sizeof invitation) == 0 && *invitation);
+    FILE* file = fopen("invitation.new", "w");
+    EXPECT(file && fputs(invitation, file) >= 0 && !fclose(file) && !rename("invitation.new", "invitation"));
+  } else {
+    FILE* file;
+    while (!(file = fopen("invitation", "r"))) usleep(1000);
+    EXPECT(fgets(invitation, sizeof invitation, file) && !fclose(file) && fdl_meet(invitation) == 0);
+  }
+  void* observed = NULL;
+  EXPECT(fdl_observe(NULL, 0, 0, 0, &observed) == 0);
+  while (access("seen", F_OK)) {
+    const int64_t call = of == 0 ? fdl_enter(observed, "allreduce", "late", 8, 1) : fdl_end_step(&observed, fdl_now());
+    for (int i = 0; i < (of == 0 ? 300 : 1) && access("seen", F_OK); ++i) usleep(10000);
+    if (of == 0) fdl_leave(observed, call);
+  }
+  EXPECT(fdl_close() == 0);
+  return 0;
+}
+
 int main(int count, char** arguments) {
+  if (count == 4 && !strcmp(arguments[1], "wait")) return wait_as_guest(atoi(arguments[2]), arguments[3]);
   if (count == 4 && !strcmp(arguments[1], "guest")) return be_guest(atoi(arguments[2]), arguments[3]);
   float before = 1;
   EXPECT(fdl_abi() == FDL_ABI && strchr(fdl_version(), '.') && !fdl_is_running());

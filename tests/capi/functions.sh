@@ -11,6 +11,12 @@ for start in 1 2; do for rank in 0 1; do
   [[ $? == 3 && ! -s err ]] || fail "guest $rank of start $start: $(<err)"
 done; done
 [[ -s guests/starts/0001/recorder/rank-0001.ftl && ! -e guests/starts/0002 ]] || fail "the guests' first start: $(find guests)"
+# Ranks that have met say which one is late, and end without each other.
+for rank in 0 1; do FARANDOLE_STALL_SECONDS=1 "$bin/capi_functions" wait $rank waiting >/dev/null 2>"err.$rank" & guests+=($!); done
+for ((i = 0; i < 600; ++i)); do grep -q 'rank 1] keeps other ranks waiting' err.1 && grep -q 'rank 0] is stalled: it is in allreduce' err.0 && break; sleep 0.1; done
+((i < 600)) || fail "guests did not say who is late: $(cat err.0 err.1)"
+touch seen
+for guest in "${guests[@]}"; do wait "$guest" || fail "a guest that met another one"; done
 "$bin/farandole" timeline merge guests >out 2>err || fail "the records of guests: $(<err)"
 /usr/bin/python3 - <<'PYTHON' 2>err || fail "what is recorded"
 import collections
