@@ -267,7 +267,9 @@ TEST(ControlPlane, DropsStrangers) {
       for (auto& byte : garbage) byte = static_cast<char>(random());
       ::send(socket.get(), garbage.data(), garbage.size(), MSG_NOSIGNAL);
       char answer = 0;
-      if (garbage.size() >= 24) EXPECT_LE(::recv(socket.get(), &answer, 1, 0), 0);
+      if (garbage.size() >= 24) {
+        EXPECT_LE(::recv(socket.get(), &answer, 1, 0), 0);
+      }
     }
     both.barrier();
   });
