@@ -169,11 +169,12 @@ class Guest:
                 _make(folder)
             if problem:
                 raise problem
-            if core.init_guest(*place.numbers, os.fsencode(folder)):
-                if other:  # Another program of this job may record there.
-                    folder += f".{os.getpid()}"
-                    _make(folder)
-                check(core.init_guest(*place.numbers, os.fsencode(folder)))
+            result = core.init_guest(*place.numbers, os.fsencode(folder))
+            if result and other:  # Another program of this job may record there.
+                folder += f".{os.getpid()}"
+                _make(folder)
+                result = core.init_guest(*place.numbers, os.fsencode(folder))
+            check(result)
         except Exception as error:
             self._tell(why=str(error))
             raise
@@ -211,7 +212,7 @@ class Guest:
         answer = json.loads(self.store.get("run"))
         if "why" in answer:
             raise _Refused(answer["why"])
-        self.invitation = answer["invitation"]
+        self.invitation = answer.get("invitation")
         return answer["folder"]
 
     def _folder_without_store(self):
