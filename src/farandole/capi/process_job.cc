@@ -46,7 +46,19 @@ const RankLayout& layout() {
 
 }  // namespace
 
-ProcessJob::ProcessJob() : tickets(std::make_shared<Tickets>(time_to_spin(job.layout()))) {}
+namespace {
+
+// A program that is recorded does not wait for ever for a rank that is not.
+std::optional<std::chrono::nanoseconds> time_to_come() {
+  const auto seconds = WatchdogOptions::from_environment().stall_seconds;
+  if (seconds == 0) return std::nullopt;
+  return std::chrono::nanoseconds(WatchdogOptions::to_ns(seconds));
+}
+
+}  // namespace
+
+ProcessJob::ProcessJob()
+    : job(time_to_come()), tickets(std::make_shared<Tickets>(time_to_spin(job.layout()))) {}
 
 ProcessJob::ProcessJob(const GuestRank& rank)
     : job(rank), tickets(std::make_shared<Tickets>(std::chrono::nanoseconds{})) {}

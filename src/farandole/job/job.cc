@@ -66,10 +66,10 @@ struct Job::Parts {
   double stall_seconds = 0;                        // The watchdog reports a collective that lasts longer.
 };
 
-Job::Job() : parts_(std::make_unique<Parts>()) {
+Job::Job(std::optional<std::chrono::nanoseconds> limit) : parts_(std::make_unique<Parts>()) {
   auto& parts = *parts_;
   parts.error_exit.emplace();
-  parts.world.emplace();
+  parts.world.emplace(limit);
   parts.trace_asked.emplace(SIGUSR2, SignalEvent::Afterwards::ignored);
   set_up_log(layout().rank, layout().size);
   const auto stalls = WatchdogOptions::from_environment();

@@ -71,8 +71,9 @@ struct GuestRank {
 class Job {
  public:
   // Meets the other ranks, and starts the watchdogs for stalls and lost ranks.
-  // Throws: as Session::Session().
-  Job();
+  // With `limit`, it does not wait longer for them.
+  // Throws: as Session::Session(); Error if a rank does not come within the limit.
+  explicit Job(std::optional<std::chrono::nanoseconds> limit = std::nullopt);
   // A guest: it starts nothing but its recording, knows no other rank, and never ends the program. Functions
   // that need other ranks throw a UserError.
   explicit Job(const GuestRank& rank);

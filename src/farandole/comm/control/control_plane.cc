@@ -32,8 +32,9 @@ constexpr ControlPlane::Channel given = ControlPlane::Channel{1} << 63;
 // For all addresses of a rank. While a busy node makes and removes network namespaces, first packets of
 // connections were lost for seconds.
 constexpr auto connect_limit = 30s;
-constexpr auto greeting_limit = 5s;  // a stranger may say nothing
-constexpr int most_strangers = 256;  // that have said nothing yet
+constexpr auto unreachable_limit = 10s;  // for rank 0, from when it was found
+constexpr auto greeting_limit = 5s;      // a stranger may say nothing
+constexpr int most_strangers = 256;      // that have said nothing yet
 constexpr auto time_follows = 200us;
 constexpr std::uint64_t most_bytes = std::uint64_t{1} << 31;
 
@@ -213,14 +214,20 @@ void ControlPlane::join(std::optional<std::chrono::nanoseconds> limit) {
 // The file may be that of an earlier start of the job, whose rank 0 cannot be reached.
 void ControlPlane::join_others(std::optional<Clock::time_point> until) {
   std::string tried;
+  Clock::time_point found;  // the invitation that is tried
+  bool meets_again = false;
   for (auto pause = 2ms;; pause = std::min(2 * pause, 50ms)) {
-    if (const auto text = meeting_.look(); text && *text != tried) {
-      meet(tried = *text);
-      pause = 2ms;
-    }
+    const auto text = meeting_.look();
+    if (text && *text != tried) found = Clock::now();
+    if (text && (std::exchange(meets_again, false) || *text != tried)) meet(tried = *text);
     if (const auto book = wait(book_of_ranks, any, Clock::now() + pause)) return read_book(book->bytes);
     const std::lock_guard lock(mutex_);
-    if (lost_.contains(0)) tried.clear();
+    if (std::exchange(lost_, {}).contains(0)) {
+      if (Clock::now() - found > unreachable_limit)
+        throw Error(fmt::format("no connection to rank 0 on {} can be made", ranks_.front().host),
+                    ExitCode::peer_lost);
+      meets_again = true;
+    }
     if (until && Clock::now() >= *until) throw Error("rank 0 has not come", ExitCode::peer_lost);
   }
 }

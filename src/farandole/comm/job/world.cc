@@ -132,14 +132,17 @@ RankLayout layout_of(ControlPlane& control) {
   return layout;
 }
 
-World::World() {
+World::World(std::optional<std::chrono::nanoseconds> limit) {
   auto start = start_of_job();
   const int size = start.size;
   const StartWatch watch(WatchdogOptions::from_environment());
   if (size > 1 && start.several_nodes && meets_through_mpi() && !mpi_is_running())
     mpi_ = std::make_unique<MpiRuntime>(size);
   control_ = std::make_unique<ControlPlane>(std::move(start));
-  control_->join();
+  control_->join(limit);
+  if (const auto absent = std::ranges::find(control_->ranks(), "", &RankFacts::host);
+      size > 1 && absent != control_->ranks().end())
+    throw Error(fmt::format("rank {} has not come", absent - control_->ranks().begin()), ExitCode::peer_lost);
   std::error_code ignored;
   if (size > 1 && control_->rank() == 0) fs::remove(meeting_file(), ignored);
   layout_ = layout_of(*control_);

@@ -25,10 +25,11 @@ class World {
   // Rank and size are what the launcher says; the ranks then meet over sockets. MPI is started only in a
   // job on several nodes that Open MPI has started, or if the transport is `mpi`: by new_communicator()
   // of all ranks.
+  // With `limit`, no rank waits longer for the others.
   // Throws: UserError if this process is alone although its launcher started several ("a world of one
-  // in a larger job"), or if the job also has other programs.
+  // in a larger job"), or if the job also has other programs. Error if a rank does not come within the limit.
   // Collective: every rank of the job must call this in the same order.
-  World();
+  explicit World(std::optional<std::chrono::nanoseconds> limit = std::nullopt);
   ~World();
   World(const World&) = delete;
   World& operator=(const World&) = delete;
