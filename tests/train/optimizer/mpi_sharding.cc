@@ -253,7 +253,7 @@ class PairsAsNodes {
   }
 
  private:
-  static RankLayout& layout() { return const_cast<RankLayout&>(session->internals().mpi().layout()); }
+  static RankLayout& layout() { return const_cast<RankLayout&>(session->internals().world().layout()); }
   const std::vector<int> nodes_;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdlib>
 #include <fmt/format.h>
 #include <netinet/tcp.h>
 #include <pthread.h>
@@ -16,6 +17,7 @@
 
 #include "farandole/base/clock.h"
 #include "farandole/base/error.h"
+#include "farandole/base/process/launch_environment.h"
 #include "farandole/base/process/quiet_thread.h"
 
 namespace farandole {
@@ -597,7 +599,9 @@ void ControlPlane::deliver(Connection& connection) {
     inboxes_[channel].push_back({connection.peer, {bytes.begin(), bytes.end()}});
   } else if (channel == end_of_job) {
     const auto code = value_of<int>(connection.in);
-    if (obeys_ && code) std::_Exit(*code);
+    // A launcher of ours blames the first rank that was no victim.
+    const bool supervised = std::getenv(supervised_variable) != nullptr;
+    if (obeys_ && code) std::_Exit(supervised ? static_cast<int>(ExitCode::peer_lost) : *code);
   } else if (channel == hello && !book_.empty()) {
     // It has come late. One that is known means a later start of the job, whose rank 0 it finds when
     // this one ends.

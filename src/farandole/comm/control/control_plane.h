@@ -88,7 +88,8 @@ class ControlPlane {
   void stop();
   bool stopped();
 
-  // Tells all other ranks to end at once with this exit code, and waits a moment until they are told.
+  // Tells all other ranks to end at once with this exit code, or with ExitCode::peer_lost under `farandole
+  // run`, and waits a moment until they are told.
   void end_all(int exit_code);
 
   int rank() const { return rank_; }
