@@ -28,11 +28,10 @@ bool works() {
 // What a job leaves behind when the program ends MPI before the job ends.
 struct Everything {
   explicit Everything(World& job)
-      : ranks(job.new_communicator(Waiting::spin)), messages(job.new_messages(progress)) {}
+      : ranks(job.new_communicator(Waiting::spin)), messages(job.new_messages(tickets)) {}
   std::byte byte{};
   std::unique_ptr<Communicator> ranks;
   Tickets tickets;
-  MessageProgress progress{tickets};
   std::unique_ptr<PointToPoint> messages;
 };
 
