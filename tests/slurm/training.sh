@@ -11,13 +11,11 @@ is 64
 says out 'a world of 1 rank, but SLURM_NTASKS says 2'
 [[ ! -e alone/checkpoints ]] || fail "a run of one rank was started"
 
-# A rank that is not in the MPI world, because its MPI library does not find the process manager.
+# A rank whose MPI library does not find the process manager. The ranks then do without MPI.
 script "farandole run -- bash -c '[[ \$RANK != 1 ]] || unset \${!PMIX_@}; exec farandole train --model mlp --data synthetic --run-dir $work/mixed --steps 2'"
 batch 60 -N2 --ntasks-per-node=1 job.sbatch
-is 64
-says out 'a world of 1 rank, but SLURM_STEP_NUM_TASKS says 2: .*farandole run -n 2'
-[[ $(wc -l <out) == 1 ]] || fail "more than one line: $(<out)"
-[[ ! -e mixed/checkpoints ]] || fail "a run without one of its ranks was started"
+is 0
+[[ -e mixed/checkpoints ]] || fail "ranks of which one has no MPI have not trained: $(<out)"
 
 # The end of the job is near. If its environment does not have it, Slurm is asked.
 training="farandole train --model mlp --data synthetic --epochs 1000000 --checkpoint-every never --run-dir $work/ending"

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <fmt/format.h>
 #include <future>
+#include <map>
 #include <optional>
 #include <thread>
 #include <unistd.h>
@@ -59,7 +60,8 @@ struct Job::Parts {
   std::unique_ptr<TraceRequests> trace_requests;
   CollectiveRegistry calls;
   std::unique_ptr<ControlCommunicator>
-      agreement;  // of together(); null in a guest and in a job with one rank
+      agreement;                      // of together(); null in a guest and in a job with one rank
+  std::unique_ptr<AlertChannel> end;  // of the destructor; null if it waits for nobody
   std::unique_ptr<JoinCommunicator> communicator;  // null in a guest
   std::shared_ptr<CollectiveEntry> setups;         // of communicators of all ranks; null without a watchdog
   std::unique_ptr<Watchdog> watchdog;              // Null in a job with one rank.
@@ -75,6 +77,7 @@ Job::Job(std::optional<std::chrono::nanoseconds> limit) : parts_(std::make_uniqu
   const auto stalls = WatchdogOptions::from_environment();
   if (layout().size > 1) {
     parts.agreement = std::make_unique<ControlCommunicator>(world().control(), all_ranks(layout().size));
+    parts.end = std::make_unique<AlertChannel>(world().control(), all_ranks(layout().size));
     parts.watchdog =
         make_watchdog(world().control(), layout(), parts.calls, [this](int code) { abort(code); });
     parts.setups = parts.calls.add(CollectiveRegistry::session_setup, layout().size);
@@ -93,8 +96,19 @@ Job::Job(const GuestRank& rank) : parts_(std::make_unique<Parts>()) {
   layout.node_cores = allowed_cores();
 }
 
+// Ranks wait for each other at the end, so that a rank that others wait for can say where it is.
 Job::~Job() {
-  if (parts_->meeting.joinable()) leave_others();
+  auto& parts = *parts_;
+  if (parts.meeting.joinable()) leave_others();
+  if (parts.end == nullptr) return;
+  parts.watchdog->come_to_end();
+  std::map<int, std::vector<int>> ranks_of_node;
+  for (int rank = 0; rank < layout().size; ++rank)
+    ranks_of_node[layout().nodes[static_cast<std::size_t>(rank)]].push_back(rank);
+  std::vector<std::vector<int>> groups;
+  for (auto& [node, ranks] : ranks_of_node) groups.push_back(std::move(ranks));
+  const auto own = layout().nodes[static_cast<std::size_t>(layout().rank)];
+  parts.end->await_all(groups, static_cast<std::size_t>(own), [] { return false; });
 }
 
 const RankLayout& Job::layout() const {
@@ -281,6 +295,7 @@ void Job::abort(int exit_code) {
 }
 
 void Job::end_alone() {
+  parts_->end = nullptr;
   if (parts_->watchdog != nullptr) parts_->watchdog->end_alone();
 }
 
@@ -327,11 +342,14 @@ void Job::together(const std::function<void()>& work) {
   }
   const int size = layout().size;
   int first = code != 0 ? layout().rank : size;
-  if (size > 1) parts_->agreement->allreduce("agreement", &first, 1, DType::int32, ReduceOp::min);
+  // Ranks that have joined take part only in what goes through the communicator.
+  Communicator* const ranks =
+      joining() ? static_cast<Communicator*>(&communicator()) : parts_->agreement.get();
+  if (ranks != nullptr) ranks->allreduce("agreement", &first, 1, DType::int32, ReduceOp::min);
   if (first == size) return;
-  if (size > 1) {
-    parts_->agreement->broadcast("exit code", &code, sizeof code, first);
-    broadcast_text(*parts_->agreement, message, first);
+  if (ranks != nullptr) {
+    ranks->broadcast("exit code", &code, sizeof code, first);
+    broadcast_text(*ranks, message, first);
   }
   // Ranks that have joined do not know about the error, so the job cannot end normally.
   if (joining() && communicator().active() < size) throw Error(message, static_cast<ExitCode>(code));

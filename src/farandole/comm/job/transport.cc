@@ -121,7 +121,7 @@ LinkChoice choose_links(const std::vector<LinkKind>& kinds, ControlCommunicator&
       best_product = product;
       best = LinkChoice{.kind = kind, .window = times.window};
     } catch (const Error& error) {
-      if (kinds.size() == 1) throw;
+      if (kinds.size() == 1 || error.exit_code() == ExitCode::peer_lost) throw;
       problem = error.what();
     }
   }
@@ -191,6 +191,7 @@ std::unique_ptr<SharedMemoryCommunicator> share_memory(ControlCommunicator& node
     return std::make_unique<SharedMemoryCommunicator>(
         node, SharedMemoryOptions{.world_ranks = node.ranks(), .patience = patience(waiting, options)});
   } catch (const Error& error) {  // thrown on all ranks
+    if (error.exit_code() == ExitCode::peer_lost) throw;
     if (node.rank == 0 && options.fell_back)
       options.fell_back(std::string("the ranks of a node cannot share memory: ") + error.what());
     return nullptr;

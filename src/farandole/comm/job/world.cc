@@ -206,9 +206,12 @@ void World::use_transport(Transport transport) {
 void World::start_mpi_if_needed() {
   const bool several_nodes = layout_.local_size < layout_.size;
   const bool asked = transport_ == Transport::mpi || transport_ == Transport::mpi_messages;
-  const bool compares =
-      transport_ == Transport::automatic && several_nodes && has_process_manager(&std::getenv);
-  if (asked || compares || mpi_ != nullptr) start_mpi();
+  if (asked || mpi_ != nullptr) return start_mpi();
+  if (transport_ != Transport::automatic || !several_nodes) return;
+  std::uint8_t all_can = has_process_manager(&std::getenv) ? 1 : 0;
+  ControlCommunicator everyone(*control_, all_ranks(layout_.size));
+  everyone.allreduce("process managers", &all_can, 1, DType::uint8, ReduceOp::min);
+  if (all_can != 0) start_mpi();
 }
 
 void World::start_mpi() {

@@ -226,8 +226,7 @@ void Supervisor::start() {
   record_.start_ns = real_time_ns();
   auto changes = torch_environment(options_.rank, options_.world_size, &std::getenv);
   changes.emplace_back(supervised_variable, options_.folder / "aborting");
-  const bool all_see_folder = !options_.log_folder.empty() || !in_slurm_job(&std::getenv);
-  if (all_see_folder) changes.emplace_back(meeting_variable, options_.folder / "meeting");
+  changes.emplace_back(meeting_variable, options_.folder / "meeting");
   if (options_.threads > 0)  // The rank may be bound to fewer cores than the launcher knew.
     changes.emplace_back("OMP_NUM_THREADS", std::to_string(std::min(options_.threads, allowed_cores())));
   if (options_.trace_mpi) {
