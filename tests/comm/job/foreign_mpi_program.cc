@@ -57,6 +57,7 @@ bool job_ends_in_finalize(bool program_starts) {
   int provided = 0;
   if (program_starts) MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided);
   auto job = std::make_unique<World>();
+  if (!program_starts) job->start_mpi();
   auto everything = std::make_unique<Everything>(*job);
   everything->messages->start_receive(&everything->byte, 1, 0, 0);  // never ends
   job->before_finalize([&] {

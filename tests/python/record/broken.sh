@@ -30,7 +30,7 @@ case_libraries() {  # rank 0: missing; rank 1: wrong version; rank 2: a newer gl
     -Wl,--version-script=<(echo 'GLIBC_2.99 { global: newer; };')
   echo 'void newer(void); void call(void) { newer(); }' | library 2.so -nostdlib "$work/libc.so.6"
   rm "$work/libc.so.6"
-  local messages=('0.so.*No such file' 'version 1 .*1.so version 999' "2.so.*GLIBC_2.99' not found")
+  local messages=('0.so.*No such file' 'version [0-9]+ .*1.so version 999' "2.so.*GLIBC_2.99' not found")
   for rank in 0 1 2; do
     expect 1 env FARANDOLE_LIBRARY="$work/$rank.so" PYTHONPATH="$FARANDOLE_SOURCE/src/farandole/python" /usr/bin/python3 -c 'import farandole._core'
     says err "${messages[$rank]}.*; install the two together\$"

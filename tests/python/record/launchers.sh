@@ -14,7 +14,7 @@ has() { "${python[@]}" -c "import importlib.util as util, sys; sys.exit(util.fin
 # recorded NAME RANKS COMMAND...
 recorded() {
   expect 0 timeout 300 "$bin/farandole" record --run-dir "$1" -- "${@:3}"
-  [[ $(grep -c 'rank [01] has trained' out) == "$2" ]] || fail "$1: not $2 ranks: $(<out)"
+  [[ $(grep -o 'rank [01] has trained' out | wc -l) == "$2" ]] || fail "$1: not $2 ranks: $(<out)"
   ! grep ^farandole: err || fail "$1: a rank complains"
   expect 0 "$bin/farandole" timeline merge "$1"
   "${python[@]}" - "$1" "$2" <<'PYTHON' || fail "the records of $1"

@@ -193,7 +193,7 @@ std::unique_ptr<MessageChannel> World::new_channel() {
 
 void World::before_finalize(std::function<void()> function) {
   before_finalize_ = std::move(function);
-  if (mpi_ != nullptr) mpi_->before_finalize(before_finalize_);
+  if (mpi_is_running()) start_mpi();
 }
 
 void World::use_transport(Transport transport) {
