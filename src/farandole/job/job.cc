@@ -42,6 +42,7 @@ namespace farandole {
 struct Job::Parts {
   RankLayout guest;
   std::unique_ptr<ControlPlane> control;  // of a guest that meets others
+  std::string invitation;  // that it has given
   std::thread meeting;
   std::optional<WatchPost> post;  // is there when `met` is true
   std::atomic<bool> met{false};
@@ -230,11 +231,12 @@ bool Job::is_ending(ExitCode code) {
 }
 
 std::string Job::invite() {
+  if (layout().size == 1 || parts_->control != nullptr) return parts_->invitation;
   const auto told = std::make_shared<std::promise<std::string>>();
   MeetingPlace place;
   place.publish = [told](const std::string& text) { told->set_value(text); };
   meet(std::move(place));
-  return layout().size > 1 ? told->get_future().get() : "";
+  return parts_->invitation = told->get_future().get();
 }
 
 void Job::meet(const std::string& invitation) {
