@@ -46,7 +46,8 @@ class RowTensorsTest : public testing::Test {
 
 TEST_F(RowTensorsTest, ANanIsNamedByRowAndColumn) {
   EXPECT_THAT(message_of<CorruptInput>([&] { take(); }),
-              AllOf(HasSubstr("numbers.csv: column pixels has a NaN in row 11"), HasSubstr("`farandole fit --nan skip`")));
+              AllOf(HasSubstr("numbers.csv: column pixels has a NaN in row 11"),
+                    HasSubstr("`farandole fit --nan skip`")));
 }
 
 TEST_F(RowTensorsTest, ANanMayBeInALabelOrAWeight) {

@@ -340,7 +340,8 @@ RootCause find_root_cause(const RunEvidence& run, const std::optional<StalledCal
     if (first->exit_code == static_cast<int>(ExitCode::preempted) && first->signal == 0)
       root_cause.cause = Cause::preempted;
     root_cause.end = first;
-    if ((root_cause.cause == Cause::interrupted || root_cause.cause == Cause::preempted) && launcher_was_killed(run))
+    if ((root_cause.cause == Cause::interrupted || root_cause.cause == Cause::preempted) &&
+        launcher_was_killed(run))
       root_cause.why += fmt::format("; {}", killed_launcher);
     return root_cause;
   }

@@ -42,7 +42,7 @@ namespace farandole {
 struct Job::Parts {
   RankLayout guest;
   std::unique_ptr<ControlPlane> control;  // of a guest that meets others
-  std::string invitation;  // that it has given
+  std::string invitation;                 // that it has given
   std::thread meeting;
   std::optional<WatchPost> post;  // is there when `met` is true
   std::atomic<bool> met{false};
