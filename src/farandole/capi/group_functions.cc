@@ -60,9 +60,10 @@ GroupHandle* make_group(const int* ranks, int count) {
   auto& own = need_job();
   auto communicator = own.communicator_of(ranks, count);
   if (communicator == nullptr) return nullptr;
-  auto& mpi = own.job.world();
-  auto messages = ranks == nullptr ? mpi.new_messages(*own.tickets)
-                                   : mpi.new_messages(*own.tickets, {ranks, static_cast<std::size_t>(count)});
+  auto& world = own.job.world();
+  auto messages = ranks == nullptr
+                      ? world.new_messages(*own.tickets)
+                      : world.new_messages(*own.tickets, {ranks, static_cast<std::size_t>(count)});
   auto& timeline = own.job.timeline();
   return own.groups
       .emplace_back(std::make_unique<GroupHandle>(std::move(communicator), std::move(messages), *own.tickets,

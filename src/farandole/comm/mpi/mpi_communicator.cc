@@ -147,11 +147,6 @@ MpiCommunicator::~MpiCommunicator() {
   if (mpi_is_running()) MPI_Comm_free(&comm_);
 }
 
-void MpiCommunicator::progress() const {
-  int found = 0;
-  check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm_, &found, MPI_STATUS_IGNORE), "MPI_Iprobe");
-}
-
 // The hashes of all calls are equal if their minimum equals their maximum. The maximum is the complement of
 // the minimum of the complements. A thread that waits inside MPI spins. If there are more ranks than cores,
 // it would compete with the threads that it waits for. So it waits for the arrival of all ranks with short

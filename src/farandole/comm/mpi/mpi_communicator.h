@@ -64,9 +64,6 @@ class MpiCommunicator : public Communicator {
   // call its sequence number.
   // Throws: UserError with a table of differences, on all ranks, if the ranks' calls differ.
   void agree(CallDescriptor call);
-  // Lets MPI work on what this rank has still to send. Others wait for it in their last collective. Call
-  // this regularly during waits outside of MPI.
-  void progress() const;
 
  private:
   void wait_yielding(MPI_Request& request, const char* call, std::string_view name);

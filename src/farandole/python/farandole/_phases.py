@@ -101,7 +101,7 @@ class Phases:
         if core.init():
             why_not = quick.error().decode(errors="replace")
             if _why_not_all(meeting="failed"):
-                core.abort(1, f"{why_not}; other ranks wait in MPI_Init for this one".encode())
+                core.abort(1, f"{why_not}; other ranks wait for this one".encode())
             return _say_nothing_is_recorded(why_not)
         from farandole import _exits
         _exits.install()
@@ -349,7 +349,7 @@ def _is_one_of_many():
 
 
 def _why_not_all(own="", meeting="ready"):
-    """Why not all ranks are here or come soon; MPI would wait for ever for one that does not. `own`: why this one
+    """Why not all ranks are here or come soon; the ranks would wait for one that does not. `own`: why this one
     does not. "" also if the ranks cannot ask each other."""
     from torch import distributed
     if not (distributed.is_available() and distributed.is_initialized()):
